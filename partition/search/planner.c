@@ -448,7 +448,7 @@ static enum status none_found(const struct search *search)
     for (int i = 0; i < search->num_lengths; i++)
         memory |= search->lengths[i].verdict == PLANNER_MEMORY;
     char need[32], have[32];
-    if (search->common->stopped && search->heap_size > 0)
+    if (search->common->stopped && (search->heap_size > 0 || search->unseen_rate > 0))
         return err_set(search->err, ERR_INFEASIBLE,
                        "no plan for model '%s' yet: %lld of %lld candidates were tried",
                        problem->setting.model->name, (long long)search->evaluated,
@@ -565,12 +565,33 @@ static enum status check(const struct planner_problem *problem,
     return OK;
 }
 
+enum status search_open_bare(struct search *search, struct search_common *common,
+                             const struct planner_problem *problem,
+                             const struct planner_options *options, struct err *err)
+{
+    const enum status rc = check(problem, options, err);
+    return rc == OK ? search_init(search, common, problem, options, err) : rc;
+}
+
+enum status search_answer(struct search *search, struct planner_result *result)
+{
+    enum status rc = OK;
+    search->asking = search->options->judge.step_ns;
+    search_sort(search);
+    for (int i = 0; rc == OK && search->asking && i < search->num_judged; i++) {
+        rc = search_ask(search, &search->judged[i]);
+        if (search->judged[i].asked_ns > 0)
+            break;
+    }
+    THEN(finish(search, result));
+    return rc;
+}
+
 enum status search_begin(struct search *search, struct search_common *common,
                          const struct planner_problem *problem,
                          const struct planner_options *options, struct err *err)
 {
-    enum status rc = check(problem, options, err);
-    THEN(search_init(search, common, problem, options, err));
+    enum status rc = search_open_bare(search, common, problem, options, err);
     if (rc != OK || options->balancer != BALANCER_OPTIMAL)
         return rc;
     rc = search_seed(search);

@@ -12,6 +12,11 @@
  * tries two plain cuts (equally many items a stage, shortest longest stage) and improves the best
  * candidates' cuts by local moves.
  *
+ * Before the search some textbook plans of each layout are timed (planner_textbook.c), and the judge is
+ * asked about the fastest. No answer is slower than that one, however early the watch ends the search.
+ * The layouts are then searched one after the other, that of the fastest textbook plan first. Of a
+ * layout that the watch leaves no time for there is a bound alone (search_ceiling()).
+ *
  * The search space leaves out V-shaped schedules on pipelines of more than 16 ranks (unless K or
  * the schedule is given), op lists of more than 2^21 ops (unless K and M are given), and pipelines
  * of different lengths side by side. On one device it holds one schedule, because all of them run

@@ -38,7 +38,7 @@ int search_microbatches(const struct search *search, int64_t batch)
 
 /* Set search->counts to planner_microbatches() or to the one fixed count. Kept until batch or
  * num_ranks changes. */
-static enum status counts_of(struct search *search, int64_t batch, int num_ranks)
+enum status search_counts(struct search *search, int64_t batch, int num_ranks)
 {
     const int wanted = search_microbatches(search, batch);
     if (search->counts && search->counts_batch == batch && search->counts_ranks == num_ranks)
@@ -156,6 +156,13 @@ static int placements_of(const struct search *search, enum frozen_placement *pla
     return n;
 }
 
+enum frozen_placement search_first_placement(const struct search *search)
+{
+    enum frozen_placement placements[3];
+    placements_of(search, placements);
+    return placements[0];
+}
+
 int search_blocks_in_cut(const struct search *search, enum frozen_placement placement)
 {
     return search->num_blocks -
@@ -269,7 +276,7 @@ static enum status open_candidate(struct search *search, struct node node)
 
 /* Whether a candidate may have this recompute mode. A mode that equals another one is left out when
  * all are tried. */
-static bool allows_mode(const struct search *search, const struct node *node)
+bool search_allows_mode(const struct search *search, const struct node *node)
 {
     const struct planner_options *options = search->options;
     if (node->recompute == RECOMPUTE_LAYER && schedule_splits(node->schedule))
@@ -296,7 +303,7 @@ static bool allows_mode(const struct search *search, const struct node *node)
 }
 
 /* Whether options->target runs this number of micro-batches and replicas. */
-static bool allows_count(const struct search *search, const struct node *node)
+bool search_allows_count(const struct search *search, const struct node *node)
 {
     const struct plan_target *target = search->options->target;
     return !target || target->given ||
@@ -335,7 +342,7 @@ static enum status open_placement(struct search *search, const struct node *fami
         node.others = group->others;
         node.chunks = group->chunks;
         node.recompute = (enum recompute_mode)(i % RECOMPUTE_MODE_COUNT);
-        if (!allows_mode(search, &node) || !allows_count(search, &node))
+        if (!search_allows_mode(search, &node) || !search_allows_count(search, &node))
             continue;
         const int64_t stages = (int64_t)family->num_ranks * group->chunks;
         if ((stages * node.microbatches.count > MAX_COMPUTE_OPS / 3 && !counts_given(search)) ||
@@ -351,7 +358,7 @@ static enum status open_placement(struct search *search, const struct node *fami
 
 enum status search_open(struct search *search, const struct node *family, bool count_only)
 {
-    enum status rc = counts_of(search, family->batch, family->num_ranks);
+    enum status rc = search_counts(search, family->batch, family->num_ranks);
     if (rc != OK)
         return rc;
     if (!count_only && search->table.num_types > 1)
@@ -381,7 +388,7 @@ static enum status least_work(struct search *search, int num_ranks, int64_t batc
     const struct planner_problem *problem = search->problem;
     const int n = problem->setting.model->num_items, types = search->table.num_types;
     const struct bound_times **times = malloc(2 * (size_t)types * sizeof *times);
-    enum status rc = times ? counts_of(search, batch, num_ranks) : err_nomem(search->err);
+    enum status rc = times ? search_counts(search, batch, num_ranks) : err_nomem(search->err);
     /* Frozen items may not run at all (cached). */
     const int from = problem->num_frozen_layers > 0 ? search->table.num_frozen_items : 0;
     *work_ns = INFINITY;
@@ -433,12 +440,66 @@ static enum status least_mixed(struct search *search, const struct node *family,
 
 /* Whether the weights and training state fit num_ranks devices of the largest memory in the
  * cluster. */
-static bool weights_fit(const struct search *search, int num_ranks)
+bool search_weights_fit(const struct search *search, int num_ranks)
 {
     const struct planner_problem *problem = search->problem;
     const int first = problem->num_frozen_layers > 0 ? search->table.num_frozen_items : 0;
     return bound_weights_fit(&search->table, num_ranks, search->num_groups / num_ranks,
                              search->most_bytes, first);
+}
+
+bool search_allows_replicas(const struct search *search, int num_ranks, int num_pipelines,
+                            struct node *family)
+{
+    const struct planner_problem *problem = search->problem;
+    const struct planner_options *options = search->options;
+    const int R = num_pipelines, C = layout_context(&problem->layout), width = R / C;
+    const int group = problem->layout.shard_group;
+    const bool global = problem->batch_mode == BATCH_GLOBAL;
+    *family = (struct node){.level = LEVEL_FAMILY,
+                            .num_ranks = num_ranks,
+                            .num_pipelines = R,
+                            .width = width,
+                            .batch = global && width > 0 ? problem->batch / width : problem->batch};
+    return R % C == 0 && (options->num_replicas == AUTO || options->num_replicas == width) &&
+           R % layout_expert_span(&problem->layout) == 0 &&
+           (group == 0 || (R % group == 0 && R != group)) &&
+           /* of one replica there is nothing to divide */
+           (problem->layout.shard == SHARD_NONE || R > 1) &&
+           (!global || problem->batch % width == 0) &&
+           (!problem->canonical || (R & (R - 1)) == 0) &&
+           (problem->most_samples == 0 || global || width == 1 ||
+            problem->batch <= problem->most_samples / width);
+}
+
+/* Lower *per_sample_ns to the least work of a sample over the micro-batches of a pipeline's batch. */
+static enum status least_of_batch(struct search *search, int64_t batch, double *per_sample_ns)
+{
+    enum status rc = OK;
+    /* The counts of K reach to 6 K, so those of 1, 6, 36, ... have all. */
+    for (int64_t K = 1; K <= mul_saturated(6, search->num_lengths) && rc == OK; K *= 6) {
+        double work = INFINITY;
+        rc = least_work(search, (int)K, batch, &work);
+        *per_sample_ns = fmin(*per_sample_ns, work / (double)batch);
+    }
+    return rc;
+}
+
+enum status search_ceiling(struct search *search, double *rate)
+{
+    const struct planner_problem *problem = search->problem;
+    const int C = layout_context(&problem->layout), most = search->num_groups / C;
+    double per_sample_ns = INFINITY;
+    enum status rc = OK;
+    *rate = 0;
+    if (problem->batch_mode != BATCH_GLOBAL)
+        rc = least_of_batch(search, problem->batch, &per_sample_ns);
+    for (int width = 1; problem->batch_mode == BATCH_GLOBAL && width <= most && rc == OK; width++)
+        if (problem->batch % width == 0)
+            rc = least_of_batch(search, problem->batch / width, &per_sample_ns);
+    if (rc == OK && isfinite(per_sample_ns))
+        *rate = most * 1e9 / fmax(per_sample_ns * (1 - 1e-9), 1e-9);
+    return rc;
 }
 
 enum status search_seed(struct search *search)
@@ -451,33 +512,17 @@ enum status search_seed(struct search *search)
             continue;
         double work = -1;
         int64_t work_batch = -1;
-        if (!weights_fit(search, K)) {
+        if (!search_weights_fit(search, K)) {
             search->lengths[K - 1].verdict = PLANNER_MEMORY;
             continue;
         }
-        const int C = problem->layout.context > 1 ? problem->layout.context : 1;
+        const int C = layout_context(&problem->layout);
         for (int R = devices / K / C * C; R >= 1; R -= C) {
-            const int width = R / C;
-            if (options->num_replicas != AUTO && options->num_replicas != width)
+            struct node node;
+            if (!search_allows_replicas(search, K, R, &node))
                 continue;
-            if (R % layout_expert_span(&problem->layout) != 0)
-                continue;
-            if (problem->layout.shard_group > 0 &&
-                (R % problem->layout.shard_group != 0 || R == problem->layout.shard_group))
-                continue;
-            if (problem->layout.shard != SHARD_NONE && R == 1)
-                continue; /* there is nothing to divide */
-            if (problem->batch_mode == BATCH_GLOBAL && problem->batch % width != 0)
-                continue;
-            if (problem->canonical && (R & (R - 1)) != 0)
-                continue;
-            if (problem->most_samples > 0 && problem->batch_mode == BATCH_PER_PIPELINE &&
-                width > 1 && problem->batch > problem->most_samples / width)
-                continue;
-            struct node node = {
-                .level = LEVEL_FAMILY, .num_ranks = K, .num_pipelines = R, .width = width};
-            node.batch =
-                problem->batch_mode == BATCH_GLOBAL ? problem->batch / width : problem->batch;
+            if (!search_goes_on(search))
+                return search_ceiling(search, &search->unseen_rate);
             enum status rc = OK;
             if (work_batch != node.batch) {
                 rc = least_work(search, K, node.batch, &work);

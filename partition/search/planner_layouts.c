@@ -16,20 +16,19 @@ enum { MOST_TENSORS = 64 };
 enum { LEAST_TOKENS = 8192, MOST_CONTEXTS = 3 };
 /* Groups that span whole nodes are searched up to this T. */
 #define GROUP_BEYOND 8
-/* Cuts after which a probe gives up: a layout that does not fit is found out later. */
-#define PROBE_CUTS 32
 
 struct solver {
     const struct planner_problem *problem;
     const struct planner_options *options;
     struct planner_layout_fate *fates; /* owned, room for all layouts */
     int num_layouts;
-    struct planner_result best;    /* owned */
-    int best_layout;               /* its fate; -1: none yet */
-    double bound_rate;             /* no plan of the layouts searched so far is faster */
-    int64_t candidates, evaluated; /* of the layouts searched so far */
+    struct planner_result best;     /* owned */
+    int best_layout;                /* its fate; -1: none yet */
+    double bound_rate;              /* no plan of the layouts searched so far is faster */
+    int64_t candidates, evaluated;  /* of the layouts searched so far */
+    struct planner_result textbook; /* owned: the best of textbooks(), if there is one */
     struct search_common common;
-    struct err refused; /* of the layout that came nearest to the memory, or of the first */
+    struct err refused; /* of the layout that came nearest to the memory, or of the smallest */
     int64_t refused_over;
     struct err *err;
 };
@@ -249,6 +248,51 @@ static bool layout_runs(const struct planner_options *options, const struct layo
             !(target->experts_by_group && layout->expert_tensor < layout->tensor));
 }
 
+/* The layout of a textbook, as far as the ask leaves it open. */
+static struct layout textbook_layout(const struct solver *s, const struct textbook *book)
+{
+    const struct model *model = s->problem->setting.model;
+    const int node = widest_node(s->problem->setting.cluster);
+    struct layout layout = {.tensor = book->tensor > 0 ? node / book->tensor : 1,
+                            .expert = 1,
+                            .expert_tensor = 1,
+                            .context = 1,
+                            .shard = book->shard};
+    layout.sequence_parallel = layout.tensor > 1;
+    for (int E = 2; book->experts && E <= node && E <= model->experts; E++)
+        if (model->experts % E == 0)
+            layout.expert = E;
+    layout.shard_group = book->group ? node : 0;
+    return layout;
+}
+
+/* Set *layout to that of a textbook. false: the search would not try it. */
+static bool find_textbook(const struct solver *s, const struct textbook *book,
+                          struct layout *layout)
+{
+    const struct layout want = textbook_layout(s, book);
+    struct layout_turns turns = {.setting = &s->problem->setting, .options = s->options};
+    bool found = !book->experts || want.expert > 1;
+    for (int d = 0; d < LAYOUT_DIM_COUNT && found; d++) {
+        const bool open = d == LAYOUT_SHARD || d == LAYOUT_TENSOR || d == LAYOUT_EXPERT,
+                   most = d == LAYOUT_CONTEXT && book->context;
+        const int value = layout_get(&want, (enum layout_dim)d);
+        const int n = list_values[d](&turns, turns.values[d]);
+        int at = most ? 1 : 0;
+        while (at < n && n > 1 && !most && turns.values[d][at] != value)
+            at++;
+        if (at == n && n > 0 && !open && !most)
+            at = 0;
+        found = at < n;
+        if (found)
+            layout_set(&turns.at, (enum layout_dim)d, turns.values[d][at]);
+    }
+    if (!found || !layout_runs(s->options, &turns.at))
+        return false;
+    *layout = turns.at;
+    return true;
+}
+
 /* List the layouts that are searched, in a fresh array of *num that the caller owns. */
 static enum status list_layouts(const struct solver *s, struct layout **list, int *num)
 {
@@ -322,7 +366,7 @@ static void note_refusal(struct solver *s, const struct planner_layout_fate *fat
 {
     const bool memory = fate->verdict == PLANNER_MEMORY && fate->need_bytes > 0;
     const int64_t over = memory ? fate->need_bytes - fate->have_bytes : INT64_MAX;
-    if (s->refused.status == OK || over < s->refused_over) {
+    if (s->refused.status == OK || over <= s->refused_over) {
         s->refused = *why;
         s->refused_over = over;
     }
@@ -344,27 +388,21 @@ static void open_clear(struct open_search *one)
     if (one->open)
         search_clear(&one->search);
     tensor_group_free(one->group);
+    *one = (struct open_search){0};
 }
 
-/* Tell what all layouts but `one` have come to, before its search continues. */
-static void set_common(struct solver *s, const struct open_search *all, int n,
-                       const struct open_search *one)
+/* Tell what the layouts searched so far have come to, before the next search. No bound is known while
+ * more are left after it. */
+static void set_common(struct solver *s, bool last)
 {
-    struct search_common *common = &s->common;
-    common->candidates = s->candidates;
-    common->evaluated = s->evaluated;
-    common->rest_rate = s->bound_rate;
-    for (int i = 0; i < n; i++) {
-        if (&all[i] == one || !all[i].open || all[i].begun != OK)
-            continue;
-        common->candidates += all[i].search.candidates;
-        common->evaluated += all[i].search.evaluated;
-        common->rest_rate = fmax(common->rest_rate, search_bound_rate(&all[i].search));
-    }
+    s->common.candidates = s->candidates;
+    s->common.evaluated = s->evaluated;
+    s->common.rest_rate = last ? s->bound_rate : INFINITY;
 }
 
-/* Begin the search of a layout. The layouts whose group is refused have no search. */
-static void begin(struct solver *s, const struct layout *layout, struct open_search *one)
+/* Begin the search of a layout, with its families or bare. The layouts whose group is refused have no
+ * search. */
+static void begin(struct solver *s, const struct layout *layout, bool bare, struct open_search *one)
 {
     *one = (struct open_search){.problem = *s->problem, .options = *s->options};
     if (without_pipeline(s->options->target, layout))
@@ -374,33 +412,17 @@ static void begin(struct solver *s, const struct layout *layout, struct open_sea
     one->problem.layout = *layout;
     if (rc == OK) {
         one->open = true;
-        rc = search_begin(&one->search, &s->common, &one->problem, &one->options, &one->why);
+        rc = (bare ? search_open_bare : search_begin)(&one->search, &s->common, &one->problem,
+                                                      &one->options, &one->why);
     }
     one->begun = rc;
 }
 
-/* The rate of the best plan that a probe found; 0 if it found none. A layout that was refused before
- * its search began has no search to ask. */
+/* The rate of the best plan that was timed; 0 if there is none. A layout that was refused before its
+ * search began has no search to ask. */
 static double open_rate(const struct open_search *one)
 {
-    return one->begun == OK ? search_beat(&one->search) : 0;
-}
-
-/* Begin a search, and take it to its first plan that fits and is faster than *rate, which becomes
- * that plan's. */
-static enum status probe(struct solver *s, const struct layout *layout, bool alone,
-                         struct open_search *one, double *rate)
-{
-    begin(s, layout, one);
-    if (one->begun == OK && !alone && s->options->balancer == BALANCER_OPTIMAL) {
-        one->search.probe = PROBE_CUTS;
-        one->search.floor_rate = *rate;
-        one->begun = search_run(&one->search);
-        one->search.probe = 0;
-        one->search.floor_rate = 0;
-        *rate = fmax(*rate, open_rate(one));
-    }
-    return one->begun == OK || one->begun == ERR_INFEASIBLE ? OK : err_copy(s->err, &one->why);
+    return one->open && one->begun == OK && one->search.best >= 0 ? search_beat(&one->search) : 0;
 }
 
 static double best_rate(const struct solver *s)
@@ -408,10 +430,12 @@ static double best_rate(const struct solver *s)
     return s->best_layout < 0 ? 0 : s->best.samples_per_s;
 }
 
-/* A plan must make more samples per second to be looked for. */
+/* A plan must make more samples per second to be looked for. The search may find the textbook's plan
+ * again, with its bounds. */
 static double floor_rate(const struct solver *s)
 {
-    return fmax(best_rate(s), s->options->judge.floor_per_s);
+    return fmax(fmax(best_rate(s), (1 - 1e-9) * s->textbook.samples_per_s),
+                s->options->judge.floor_per_s);
 }
 
 /* Finish a search, and enter what it found. */
@@ -451,7 +475,7 @@ static enum status search_one(struct solver *s, struct open_search *one)
         s->evaluated += one->search.evaluated;
         s->common.evaluated += one->search.evaluated; /* the watch's count continues */
         open_clear(one);
-        begin(s, &layout, one);
+        begin(s, &layout, false, one);
         one->search.keep_rate = keep;
         rc = finish_one(s, one, fate);
         if (fate->samples_per_s < found) {
@@ -465,18 +489,143 @@ static enum status search_one(struct solver *s, struct open_search *one)
         s->bound_rate = fmax(s->bound_rate, search_bound_rate(&one->search));
     s->num_layouts++;
     open_clear(one);
-    *one = (struct open_search){0};
     return rc;
 }
 
-/* The open search whose probe is the fastest, or the first one. */
-static int next_open(const struct open_search *all, const bool *done, int n)
+/* --- textbooks --------------------------------------------------------------------------------- */
+
+/* The searches of textbooks, and the layouts that are searched. */
+struct books {
+    const struct layout *layouts;
+    double *rates; /* by layout: of its best textbook plan; 0: none is nearly as fast as the best */
+    int num_layouts;
+    struct open_search *open;
+    int num_open;
+    double rate; /* of the fastest */
+};
+
+/* Plans of a layout are timed further if they are no slower than this share of the fastest. */
+#define BOOK_SHARE 0.9
+
+/* Time the textbook plans of a layout, and keep its search if they are nearly as fast as the best. */
+static enum status time_book(struct solver *s, const struct layout *layout, struct books *books)
 {
-    int best = -1;
-    for (int i = 0; i < n; i++)
-        if (!done[i] && (best < 0 || open_rate(&all[i]) > open_rate(&all[best])))
-            best = i;
-    return best;
+    struct open_search *const one = &books->open[books->num_open];
+    set_common(s, false);
+    begin(s, layout, true, one);
+    if (one->begun == OK) {
+        one->search.floor_rate = BOOK_SHARE * books->rate;
+        one->begun = search_textbook(&one->search);
+        s->evaluated += one->search.evaluated;
+        one->search.evaluated = 0;
+    }
+    const double rate = open_rate(one);
+    enum status rc = OK;
+    if (one->begun != OK && one->begun != ERR_INFEASIBLE)
+        rc = err_copy(s->err, &one->why);
+    for (int i = 0; i < books->num_layouts; i++)
+        if (layout_equal(layout, &books->layouts[i]))
+            books->rates[i] = rate;
+    books->rate = fmax(books->rate, rate);
+    if (rate > 0)
+        books->num_open++;
+    else
+        open_clear(one);
+    return rc;
+}
+
+/* Ask about the timed plans, the fastest by the planner's times first, as long as one may be the best.
+ */
+static enum status ask_books(struct solver *s, struct books *books)
+{
+    enum status rc = OK;
+    for (int i = 0; i < books->num_open; i++)
+        books->open[i].search.floor_rate = 0;
+    for (int round = 0; round < books->num_open && rc == OK; round++) {
+        struct planner_result result = {0};
+        struct open_search *next = &books->open[0];
+        for (int i = 1; i < books->num_open; i++)
+            next = open_rate(&books->open[i]) > open_rate(next) ? &books->open[i] : next;
+        if (open_rate(next) <= s->textbook.samples_per_s)
+            break;
+        set_common(s, false);
+        rc = search_answer(&next->search, &result);
+        if (rc == OK && result.samples_per_s > s->textbook.samples_per_s) {
+            const struct planner_result other = s->textbook;
+            s->textbook = result;
+            result = other;
+        }
+        next->begun = ERR_INFEASIBLE; /* it was asked about */
+        planner_result_clear(&result);
+        if (rc != OK && rc != ERR_INFEASIBLE)
+            return err_copy(s->err, &next->why);
+        rc = OK;
+    }
+    return rc;
+}
+
+/* Time the textbooks that the ask allows, then such plans of all other layouts. Greedy rules and our
+ * executor's few layouts need none. rates: num_layouts entries, zeroed. */
+static enum status textbooks(struct solver *s, const struct layout *layouts, int num_layouts,
+                             double *rates)
+{
+    const struct planner_options *options = s->options;
+    int num_rows;
+    const struct textbook *rows = textbook_list(&num_rows);
+    struct books books = {.layouts = layouts,
+                          .rates = rates,
+                          .num_layouts = num_layouts,
+                          .rate = options->judge.floor_per_s};
+    if (options->balancer != BALANCER_OPTIMAL || options->by_params || s->problem->with_device_0 ||
+        s->problem->cache.use == CACHE_WANTED)
+        return OK;
+    const int most = num_rows + num_layouts;
+    struct layout *seen = calloc((size_t)most, sizeof *seen);
+    books.open = calloc((size_t)most, sizeof *books.open);
+    enum status rc = seen && books.open ? OK : err_nomem(s->err);
+    for (int b = 0, n = 0; b < most && rc == OK && !s->common.stopped; b++) {
+        bool new = true;
+        if (b < num_rows)
+            new = find_textbook(s, &rows[b], &seen[n]);
+        else
+            seen[n] = layouts[b - num_rows];
+        for (int i = 0; i < n && new; i++)
+            new = !layout_equal(&seen[n], &seen[i]);
+        if (new)
+            rc = time_book(s, &seen[n++], &books);
+    }
+    if (rc == OK)
+        rc = ask_books(s, &books);
+    for (int i = 0; i < books.num_open; i++)
+        open_clear(&books.open[i]);
+    free(books.open);
+    free(seen);
+    return rc;
+}
+
+/* Make the textbook's plan the best result, if the search was ended before it found one as fast. */
+static enum status prefer_textbook(struct solver *s)
+{
+    struct planner_result *book = &s->textbook;
+    if (book->samples_per_s <= best_rate(s) || book->samples_per_s < s->options->judge.floor_per_s)
+        return OK;
+    int at = 0;
+    while (at < s->num_layouts && !layout_equal(&s->fates[at].layout, &book->plan.layout))
+        at++;
+    if (at == s->num_layouts)
+        s->fates[s->num_layouts++] = (struct planner_layout_fate){.layout = book->plan.layout};
+    s->fates[at].samples_per_s = book->samples_per_s;
+    if (s->best_layout >= 0)
+        s->fates[s->best_layout].verdict = PLANNER_SLOWER;
+    free(book->lengths);
+    book->lengths = NULL;
+    book->num_lengths = 0;
+    s->bound_rate = fmax(s->bound_rate, book->samples_per_s);
+    const int n = s->num_layouts;
+    s->num_layouts = at; /* merge_result() notes the layout of a better result */
+    const enum status rc = merge_result(s, book);
+    s->num_layouts = n;
+    return rc;
 }
 
 /* Complete the best result: what holds over all layouts. */
@@ -501,27 +650,52 @@ static void finish_best(struct solver *s)
     s->fates = NULL;
 }
 
-/* Probe all layouts, then search them, the fastest first: what it reaches rules most others out. */
+/* The layout that was not searched whose textbook plan is the fastest; among equals the last one,
+ * because large groups fit a little memory soonest. */
+static int next_layout(const double *rates, const bool *done, int n)
+{
+    int best = -1;
+    for (int i = n - 1; i >= 0; i--)
+        if (!done[i] && (best < 0 || rates[i] > rates[best]))
+            best = i;
+    return best;
+}
+
+/* There is no time for a layout: find its bound alone. */
+static enum status bound_one(struct solver *s, struct open_search *one)
+{
+    double rate = 0;
+    enum status rc = one->begun;
+    if (rc == OK)
+        rc = search_ceiling(&one->search, &rate);
+    s->bound_rate = fmax(s->bound_rate, rate);
+    s->fates[s->num_layouts++] = (struct planner_layout_fate){
+        .layout = one->problem.layout, .verdict = PLANNER_BOUND, .bound_per_s = rate};
+    if (rc != OK && rc != ERR_INFEASIBLE)
+        return err_copy(s->err, &one->why);
+    if (rc != OK)
+        s->fates[s->num_layouts - 1].verdict = PLANNER_NONE;
+    return OK;
+}
+
+/* Time the textbooks, then search all layouts, that of the fastest first: what it reaches rules most
+ * others out. */
 static enum status search_all(struct solver *s, const struct layout *layouts, int n)
 {
-    struct open_search *all = calloc((size_t)n, sizeof *all);
-    bool *done = calloc((size_t)n, sizeof *done);
-    enum status rc = all && done ? OK : err_nomem(s->err);
-    double rate = s->options->judge.floor_per_s;
-    /* Large groups first, because they fit a little memory soonest. */
-    for (int i = n - 1; i >= 0 && rc == OK; i--) {
-        set_common(s, all, n, &all[i]);
-        rc = probe(s, &layouts[i], n == 1, &all[i], &rate);
-    }
+    double *rates = calloc((size_t)n + 1, sizeof *rates);
+    bool *done = calloc((size_t)n + 1, sizeof *done);
+    enum status rc = rates && done ? textbooks(s, layouts, n, rates) : err_nomem(s->err);
     for (int i = 0; i < n && rc == OK; i++) {
-        const int next = next_open(all, done, n);
+        struct open_search one = {0};
+        const int next = next_layout(rates, done, n);
+        const bool late = s->common.stopped && s->textbook.samples_per_s > 0;
         done[next] = true;
-        set_common(s, all, n, &all[next]);
-        rc = search_one(s, &all[next]);
+        set_common(s, i + 1 == n);
+        begin(s, &layouts[next], late, &one);
+        rc = late ? bound_one(s, &one) : search_one(s, &one);
+        open_clear(&one);
     }
-    for (int i = 0; all && i < n; i++)
-        open_clear(&all[i]);
-    free(all);
+    free(rates);
     free(done);
     return rc;
 }
@@ -534,8 +708,11 @@ static enum status solve_on(const struct planner_problem *problem,
     struct layout *layouts = NULL;
     int n = 0;
     enum status rc = list_layouts(&s, &layouts, &n);
-    s.fates = calloc((size_t)n + 1, sizeof *s.fates);
-    THEN(s.fates ? search_all(&s, layouts, n) : err_nomem(err));
+    s.fates = calloc((size_t)n + 2, sizeof *s.fates);
+    if (rc == OK && !s.fates)
+        rc = err_nomem(err);
+    THEN(search_all(&s, layouts, n));
+    THEN(prefer_textbook(&s));
     if (rc == OK && n == 0)
         rc = err_set(err, ERR_INFEASIBLE, "%s runs no layout that the job allows",
                      options->target ? options->target->name : "the planner");
@@ -549,6 +726,7 @@ static enum status solve_on(const struct planner_problem *problem,
     free(layouts);
     free(s.fates);
     planner_result_clear(&s.best);
+    planner_result_clear(&s.textbook);
     return rc;
 }
 
@@ -682,7 +860,7 @@ enum status planner_only(const struct planner_problem *problem,
     bool found = false, one_cut = false;
     enum status rc = one_layout(problem, options) ? list_layouts(&s, &layouts, &n) : OK;
     if (rc == OK && n == 1) {
-        begin(&s, &layouts[0], &one);
+        begin(&s, &layouts[0], false, &one);
         if (one.begun == OK)
             one.begun = search_only(&one.search, &only, &one_cut, &found);
         if (one.begun == OK && found && (one_cut || any_cut))

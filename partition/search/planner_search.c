@@ -211,6 +211,7 @@ bool search_goes_on(struct search *search)
 double search_bound_rate(const struct search *search)
 {
     double rate = search->heap_size > 0 ? search->heap[0].key : 0;
+    rate = fmax(rate, search->unseen_rate);
     rate = fmax(rate, search->dropped_rate);
     for (int i = 0; i < search->num_judged; i++)
         rate = fmax(rate, node_rate(&search->judged[i].node, search->judged[i].node.bound_ns));
@@ -518,6 +519,38 @@ enum status search_shape(struct search *search, const struct node *node, struct 
     return rc;
 }
 
+static enum status add_judged(struct search *search, struct judged judged)
+{
+    if (search->num_judged == search->judged_room) {
+        int room = search->judged_room ? 2 * search->judged_room : 64;
+        struct judged *grown = realloc(search->judged, (size_t)room * sizeof *grown);
+        if (!grown)
+            return err_nomem(search->err);
+        search->judged = grown;
+        search->judged_room = room;
+    }
+    search->judged[search->num_judged++] = judged;
+    return OK;
+}
+
+enum status search_keep(struct search *search, struct node node, const int *first_item,
+                        int64_t step_ns, int64_t unshared_ns)
+{
+    const size_t size =
+        ((size_t)node.num_ranks * (size_t)node.chunks + 1) * sizeof *node.first_item;
+    node.first_item = malloc(size);
+    if (!node.first_item)
+        return err_nomem(search->err);
+    memcpy(node.first_item, first_item, size);
+    const enum status rc = add_judged(
+        search, (struct judged){.node = node, .step_ns = step_ns, .unshared_ns = unshared_ns});
+    if (rc != OK)
+        free(node.first_item);
+    else
+        search_note_best(search, search->num_judged - 1);
+    return rc;
+}
+
 /* Judge a candidate at its starting cut. It is skipped if its bounds show that it cannot win and
  * another candidate of this length has been timed. If a rank exceeds its memory, up to four more
  * cuts are judged, each with less memory for the ranks that exceeded it. */
@@ -551,18 +584,11 @@ static enum status judge(struct search *search, struct node *node)
     bound_shape_clear(&shape);
     if (rc != OK)
         return rc;
-    if (search->num_judged == search->judged_room) {
-        int room = search->judged_room ? 2 * search->judged_room : 64;
-        struct judged *grown = realloc(search->judged, (size_t)room * sizeof *grown);
-        if (!grown)
-            return err_nomem(search->err);
-        search->judged = grown;
-        search->judged_room = room;
-    }
-    search->judged[search->num_judged] =
-        (struct judged){.node = *node, .step_ns = step_ns, .unshared_ns = unshared_ns};
+    rc = add_judged(search,
+                    (struct judged){.node = *node, .step_ns = step_ns, .unshared_ns = unshared_ns});
+    if (rc != OK)
+        return rc;
     node->first_item = NULL;
-    search->num_judged++;
     if (step_ns > 0)
         search_note_best(search, search->num_judged - 1);
     return OK;
@@ -727,7 +753,6 @@ enum status search_run(struct search *search)
     while (rc == OK && search->heap_size > 0) {
         if (search->heap[0].key <= search_beat(search) ||
             (search->best >= 0 && search->asking && search->ops > search->until) ||
-            (search->probe > 0 && (search->best >= 0 || search->evaluated >= search->probe)) ||
             !search_goes_on(search))
             break;
         struct node node = pop(search);

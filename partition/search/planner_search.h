@@ -88,14 +88,13 @@ struct search {
     int num_judged, judged_room;
     struct planner_length *lengths; /* owned, by K - 1 */
     int num_lengths;
-    int num_groups;     /* groups of devices, or devices, that ranks may be placed on */
-    bool limited;       /* some device has a memory limit */
-    int64_t most_bytes; /* the largest memory of a device */
-    int64_t
-        probe; /* above 0: search_run() stops at a plan that fits, or after this number of cuts */
+    int num_groups;      /* groups of devices, or devices, that ranks may be placed on */
+    bool limited;        /* some device has a memory limit */
+    int64_t most_bytes;  /* the largest memory of a device */
     double floor_rate;   /* samples per second of the best plan of another layout; 0: none */
     double keep_rate;    /* with a judge: keep candidates that may exceed this; 0: see KEEP_SHARE */
     double dropped_rate; /* with a judge: no candidate that was dropped exceeds this */
+    double unseen_rate;  /* the watch ended search_seed(): search_ceiling(); else 0 */
     int best;            /* index into judged; -1: none */
     bool improving;      /* search_improve() is at work */
     bool asking;         /* ask_judge() has begun: `best` is the best by the judge's times */
@@ -160,6 +159,46 @@ bool search_goes_on(struct search *search);
 
 /* No plan of this search makes more samples per second, whether it has ended or not. */
 double search_bound_rate(const struct search *search);
+
+/* A way to divide a model that people configure by hand (planner_textbook.c). */
+struct textbook {
+    const char *name;
+    int tensor;   /* T is the devices of a node over this; 0: one */
+    bool experts; /* E: as many of a node's devices as divide the experts */
+    bool context; /* C: the most that the search tries */
+    enum shard_mode shard;
+    bool group; /* G: the devices of a node */
+};
+const struct textbook *textbook_list(int *num);
+/* Time the plans of the problem's layout that are in the textbook, and keep the fastest. The search
+ * has passed search_open_bare(). */
+enum status search_textbook(struct search *search);
+/* Check the problem of a layout and prepare its search without any family. */
+enum status search_open_bare(struct search *search, struct search_common *common,
+                             const struct planner_problem *problem,
+                             const struct planner_options *options, struct err *err);
+/* The answer from what search_textbook() kept: the judge is asked about the fastest, and if it refuses
+ * that one, about the next. Like search_end() otherwise, but the bound says nothing of other plans. */
+enum status search_answer(struct search *search, struct planner_result *result);
+/* Keep a candidate that was timed at a cut, which is copied. ERR_NOMEM. */
+enum status search_keep(struct search *search, struct node node, const int *first_item,
+                        int64_t step_ns, int64_t unshared_ns);
+
+/* Rules of the candidates (planner_candidates.c). search_counts() sets search->counts to the
+ * micro-batch counts of a pipeline with this batch; they are kept until the next call. The others tell
+ * whether a node may have its recompute mode, its micro-batches, or this many replicas: then *family
+ * is set, but for its place. search_weights_fit(): weights and training state fit K devices. */
+enum status search_counts(struct search *search, int64_t batch, int num_ranks);
+bool search_allows_mode(const struct search *search, const struct node *node);
+bool search_allows_count(const struct search *search, const struct node *node);
+bool search_allows_replicas(const struct search *search, int num_ranks, int num_pipelines,
+                            struct node *family);
+bool search_weights_fit(const struct search *search, int num_ranks);
+/* Set *rate to what no plan of the layout exceeds: the least work of a sample on all its devices. It costs
+ * less than search_seed(), and says less. */
+enum status search_ceiling(struct search *search, double *rate);
+/* Where the frozen forward may run, the first choice. */
+enum frozen_placement search_first_placement(const struct search *search);
 
 /* search_seed() pushes every family (K, R, place) and counts all candidates
  * (planner_candidates.c). search_run() then searches best first. */

@@ -79,7 +79,9 @@ struct answer {
 };
 
 /* Plan a job. Only plans that make more samples per second than `above` are looked for. */
-static void ask(const struct job *job, const struct cost *cost, double above, struct answer *answer)
+static void ask_watched(const struct job *job, const struct cost *cost, double above,
+                        bool (*watch)(void *ctx, const struct planner_progress *progress),
+                        struct answer *answer)
 {
     const struct setting setting = {&job->model, &job->cluster, cost};
     const struct run_state state = {.num_samples = job_num_samples(job, true)};
@@ -89,7 +91,7 @@ static void ask(const struct job *job, const struct cost *cost, double above, st
     const int64_t begin = clock_now_ns();
     *answer = (struct answer){0};
     const struct planner_judge judge = {
-        .step_ns = plan_judge_step, .ctx = &engine, .floor_per_s = above};
+        .step_ns = plan_judge_step, .ctx = &engine, .floor_per_s = above, .watch = watch};
     enum status rc = plan_for(job, &setting, &state, &judge, &result, &err);
     if (rc == OK) {
         const struct plan *p = &result.plan;
@@ -107,6 +109,11 @@ static void ask(const struct job *job, const struct cost *cost, double above, st
     }
     answer->seconds = (double)(clock_now_ns() - begin) / 1e9;
     planner_result_clear(&result);
+}
+
+static void ask(const struct job *job, const struct cost *cost, double above, struct answer *answer)
+{
+    ask_watched(job, cost, above, NULL, answer);
 }
 
 struct contest {
@@ -257,6 +264,63 @@ static void plan__is_no_slower_than_any_fixed_combination(void **state)
     assert_int_equal(beaten, 0);
 }
 
+/* A watch that ends the search as soon as there is a plan. */
+static bool until_a_plan(void *ctx, const struct planner_progress *progress)
+{
+    (void)ctx;
+    return progress->best_per_s == 0;
+}
+
+/* A search that is ended at its first plan answers no slower than replicas that divide nothing, the
+ * gradients or the weights, each searched to its end: on all nodes, and on one. */
+static void plan__of_no_time_is_no_slower_than_a_textbook(void **state)
+{
+    (void)state;
+    static const char *const jobs[][3] = {
+        {"model=bert-large", "cluster=a100-pcie-4x8", "cluster.uplink=1.25GBps"},
+        {"model=vit-h14",    "cluster=h100-4x4",      "cluster.uplink=1.25GBps"},
+        {"model=gpt2-xl",    "cluster=h100-2x8",      "cluster.uplink=12.5GBps"},
+    };
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
+        const char *const list[] = {jobs[i][0],
+                                    jobs[i][1],
+                                    jobs[i][2],
+                                    "train.dtype=bf16",
+                                    "train.optimizer.kind=adamw",
+                                    "train.batch.global=128"};
+        struct json *json = NULL;
+        struct job job = {0};
+        struct cost_handle cost = {0};
+        struct answer open, fixed;
+        struct err err = {0};
+        assert_int_equal(json_parse("{\"data\": {\"kind\": \"synthetic\", \"train_samples\": 4096},"
+                                    " \"cost\": {\"source\": \"kernels\"}}",
+                                    "job", &json, NULL),
+                         OK);
+        if (job_from_json(json, "job", NULL, list, 6, &job, &err) != OK ||
+            cost_choose(NULL, &job, &cost, &err) != OK)
+            fail_msg("%s", err.msg);
+        json_free(json);
+        ask_watched(&job, &cost.cost, 0, until_a_plan, &open);
+        const int devices = job.cluster.num_devices, node = devices / job.cluster.num_nodes;
+        for (int one_node = 0; one_node < 2; one_node++)
+            for (int shard = 0; shard < SHARD_MODE_COUNT; shard++) {
+                struct job book = job; /* borrows all that the job owns */
+                book.pipeline.layout_open = false;
+                book.pipeline.num_stages = 1;
+                book.pipeline.num_replicas = one_node ? node : devices;
+                book.pipeline.layout.at.shard = (enum shard_mode)shard;
+                book.pipeline.recompute_auto = true;
+                ask(&book, &cost.cost, 0, &fixed);
+                if (shard != SHARD_OPTIMIZER && open.rate < fixed.rate * 0.995)
+                    fail_msg("%s: %.4g (%s), a textbook %.4g (%s)", jobs[i][0], open.rate,
+                             open.plan, fixed.rate, fixed.plan);
+            }
+        cost_handle_clear(&cost);
+        job_clear(&job);
+    }
+}
+
 static void more_memory(struct cluster *cluster)
 {
     for (int d = 0; d < cluster->num_devices; d++)
@@ -355,6 +419,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plan__is_no_slower_than_any_fixed_combination),
+        cmocka_unit_test(plan__of_no_time_is_no_slower_than_a_textbook),
         cmocka_unit_test(plan__is_no_slower_on_a_better_cluster),
     };
     return cmocka_run_group_tests_name("best plan", tests, NULL, NULL);
