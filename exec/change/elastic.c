@@ -28,8 +28,9 @@ enum { LEAST_SLEEP_NS = 50000, MOST_SLEEP_NS = 5000000 };
 struct decision {
     int64_t epoch, turn, start_ns, decide_ns;
     int num_frozen;
-    int lowest; /* frozen layers below this one never train again */
-    int next;   /* layers that the next turn is certain to have frozen */
+    int lowest;   /* frozen layers below this one never train again */
+    int next;     /* layers that the next turn is certain to have frozen */
+    double share; /* of weight gradients, under the policy safe */
     bool change;
     char reason[160];
 };
@@ -204,6 +205,8 @@ enum status elastic_open(struct trainer *t, const char *resume_dir, int *num_fro
     rc = comm_agree(t->comm, rc, err);
     THEN(comm_bcast(t->comm->all, frozen, sizeof frozen, 0, err));
     THEN(order_items(t, t->comm->all, err));
+    elastic->share = elastic->freeze.safe.share;
+    THEN(comm_bcast(t->comm->all, &elastic->share, sizeof elastic->share, 0, err));
     elastic->first_frozen = frozen[0];
     t->probe.open = frozen[2];
     elastic->undecided = frozen[3];
@@ -565,6 +568,7 @@ enum status elastic_turn_start(struct trainer *t, struct err *err)
             return rc;
         decision->lowest = freeze_lowest(&t->elastic.freeze, (int)decision->turn + 1);
         decision->next = next_frozen(t);
+        decision->share = t->elastic.freeze.safe.share;
         decision->change =
             turn_changes(job, decision->turn, decision->num_frozen, plan) || slow_ranks_replan(t);
         decision->decide_ns = comm_now_ns(t->comm) - decision->start_ns;
@@ -574,6 +578,7 @@ enum status elastic_turn_start(struct trainer *t, struct err *err)
     }
     rc = comm_bcast(t->deployment.place.active, decision, sizeof *decision, 0, err);
     t->elastic.next_frozen = decision->next;
+    t->elastic.share = decision->share;
     if (rc == OK && decision->change)
         rc = give_order(t, &order, err);
     if (rc == OK)
@@ -596,6 +601,7 @@ enum status elastic_idle(struct trainer *t, bool *ended, struct err *err)
         t->progress = order.progress;
         t->interrupted = order.interrupted;
         t->elastic.next_frozen = order.decision.next;
+        t->elastic.share = order.decision.share;
         if (order.kind == ORDER_CHANGE)
             rc = change(t, &order.decision, err);
         if (order.kind == ORDER_AHEAD)

@@ -172,14 +172,17 @@ static void anneal(struct trainer *t)
                                    t->deployment.samplers[SPLIT_TRAIN].spec.num_samples));
 }
 
-/* The plan's shares of weight gradients that the step leaves out. */
+/* The plan's shares of weight gradients that the step leaves out: as far as the policy safe allows,
+ * or by the ramp. */
 static enum status leave_out(struct trainer *t, struct err *err)
 {
     const struct freeze_spec *freeze = &t->job->freeze;
     const struct leave_out rule = {
         .share = t->deployment.plan.plan.shares.share,
-        .ramp = turn_ramp(t->job, t->progress.step, t->progress.epoch, t->progress.position,
-                          t->deployment.samplers[SPLIT_TRAIN].spec.num_samples),
+        .ramp = freeze->policy == FREEZE_SAFE
+                    ? t->elastic.share / freeze->max_share
+                    : turn_ramp(t->job, t->progress.step, t->progress.epoch, t->progress.position,
+                                t->deployment.samplers[SPLIT_TRAIN].spec.num_samples),
         .choice = freeze->choice,
         .order = elastic_order_of_items(t),
         .rescale = freeze->rescale};

@@ -298,7 +298,7 @@ enum status train_plan_choose(const struct planning *with, const struct run_stat
                      "%s: freeze.max_share %g needs measured times, and the profile store has none "
                      "of this model on this machine",
                      job->path ? job->path : job->name, job->freeze.max_share);
-        err_hint(err, "elapse profile %s", job->path ? job->path : "JOB");
+        err_hint(err, "elapse profile --model '%s'", job->model.name);
     }
     THEN(plan_from(with, &cost.cost, ask, plan, err));
     if (rc == OK) {

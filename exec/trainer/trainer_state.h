@@ -50,6 +50,7 @@ struct elastic {
     int first_frozen;              /* frozen layers in the run's first turn */
     int next_frozen;               /* layers that the next turn is certain to have frozen */
     int *order;                    /* owned; freeze.choice norm: see order_items() */
+    double share;                  /* policy safe: of weight gradients, in this turn */
     bool undecided;                /* resumed after a turn's last step, see elastic_open() */
     int64_t transition_ns;         /* time of changes that no epoch's record holds yet */
     struct transition_note *notes; /* owned */

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "partition/freeze/freeze.h"
 #include "partition/freeze/freeze_cost.h"
@@ -235,6 +236,8 @@ bool freeze_safe_due(const struct freeze *freeze, const struct freeze_history *h
     if (row->turn - last <= rows_to_skip(freeze, history))
         return false;
     const int first = freeze_cap(freeze);
+    if (freeze->spec->max_share > 0 && left >= 0)
+        return true;
     return freeze->num_frozen < freeze->num_layers - freeze->spec->min_active &&
            left >= freeze_safe_candidate_passes(freeze, history, row, first);
 }
@@ -415,6 +418,47 @@ static int choose(struct freeze *freeze, const struct freeze_history *history,
     return row->num_frozen;
 }
 
+enum { SHARE_BISECTIONS = 30 };
+
+/* The bound of all costs if this share is left out for the rest of the run. */
+static double share_bound(const struct freeze *freeze, const struct freeze_history *history,
+                          const struct freeze_evidence *row, double share)
+{
+    const double all = share + ratio(freeze->safe.lost_steps, row->steps_left);
+    const double part = all < 1 ? all : 1;
+    /* As a prefix that brings this part of the fall; it has no layers, so no other row has it. */
+    const struct freeze_candidate as = {.frozen = -1,
+                                        .share = part * (row->loss_before - row->loss),
+                                        .share_se = part * row->fall_se};
+    struct freeze_weight weight = freeze_cost_weigh(history, row, &as);
+    if (all > 1) { /* more steps than are left */
+        weight.cost *= all;
+        weight.se *= all;
+    }
+    return bound(freeze, &weight);
+}
+
+/* The share of weight gradients until the next row. */
+static void choose_share(struct freeze *freeze, const struct freeze_history *history,
+                         const struct freeze_evidence *row, struct freeze_verdict *verdict)
+{
+    struct freeze_safe *safe = &freeze->safe;
+    const double budget = freeze->spec->max_loss;
+    double low = 0, high = freeze->spec->max_share, se;
+    safe->lost_steps += safe->share * row->steps_window;
+    if (fall_so_far(history, row, &se) <= UNDO_SURE * se || row->steps_left <= 0)
+        high = 0;
+    else if (share_bound(freeze, history, row, high) <= budget)
+        low = high;
+    for (int i = 0; i < SHARE_BISECTIONS && low < high; i++) {
+        const double middle = (low + high) / 2;
+        *(share_bound(freeze, history, row, middle) <= budget ? &low : &high) = middle;
+    }
+    safe->share = low;
+    const size_t used = strlen(verdict->reason);
+    snprintf(verdict->reason + used, sizeof verdict->reason - used, "; shares up to %.2g", low);
+}
+
 int freeze_safe_decide(struct freeze *freeze, const struct freeze_history *history,
                        const struct freeze_evidence *row, int most, struct freeze_verdict *verdict)
 {
@@ -434,6 +478,8 @@ int freeze_safe_decide(struct freeze *freeze, const struct freeze_history *histo
         frozen = safe->undo_to;
     else
         frozen = choose(freeze, history, row, most, verdict);
+    if (row && freeze->spec->max_share > 0 && freeze->spec->max_loss > 0)
+        choose_share(freeze, history, row, verdict);
     verdict->frozen = frozen;
     verdict->cost = safe->cost + (safe->pending ? safe->last : 0);
     verdict->cost_se = sqrt(safe->var + (safe->pending ? safe->last_var : 0));

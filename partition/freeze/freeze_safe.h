@@ -18,6 +18,14 @@
  * for HOLD turns. A freeze on the very first row cannot be undone, because one window does not show
  * how the fall would continue.
  *
+ * Shares (freeze.max_share, partition/freeze/shares.h) are held to the same budget. A run that leaves
+ * out a share s of its weight gradients learns at least 1 - s times as fast, because the gradients
+ * that it counts stay unbiased. So it ends as if it had stopped s of its steps earlier, and the
+ * second law of freeze_cost.h says what that costs. On each row the policy takes the largest share
+ * up to max_share whose cost for the rest of the run, with the steps that shares have already cost,
+ * fits beside the freezes. A share is a decision for one turn: a row that shows a higher cost
+ * lowers it. Before the first row it is 0.
+ *
  * The state follows from the spec and the rows alone, so a resumed run repeats its decisions.
  * Pure; no I/O. */
 #ifndef ELAPSE_PARTITION_FREEZE_SAFE_H
@@ -44,6 +52,8 @@ struct freeze_safe {
     /* While pending: what the layers that train are to bring per step, and its variance, in nats;
      * and the mean learning rate after that. */
     double due, due_var, due_rate;
+    double share;      /* of weight gradients, for the steps up to the next row */
+    double lost_steps; /* that earlier shares were, at most */
 };
 
 /* Samples of the probe: freeze.probe, or with 0 so many that the evidence of a run of run_samples

@@ -77,6 +77,18 @@ train lora lora-1 -n 1 --plan "$tmp/lora-1.plan"
 train lora lora-2 -n 2 --plan "$tmp/lora-2.plan"
 verify "adapters: the same bits at K = 1 and 2" same_run lora-1 lora-2
 
+# Under safe the budget says how much: the same at K = 1 and 2 and over a restart in mid-turn.
+safe=(--set freeze.policy=safe --set freeze.min_active=4 --set freeze.warmup=0 --set freeze.max_share=0.9 --set freeze.max_loss=60 --set freeze.probe=16
+    --set data.valid=test --set train.epochs=8)
+train gpt safe-1 -n 1 --plan "$tmp/one.plan" "${safe[@]}"
+train gpt safe-2 -n 2 --plan "$tmp/two.plan" "${safe[@]}"
+verify "safe chooses the same shares, to the same bits, at K = 1 and 2" same_run safe-1 safe-2
+chosen() { grep -o 'shares up to 0\.[0-9]*' "$tmp/safe-1/evidence.json" | sort -u | grep -q 'to 0\.[1-9]' || { grep reason "$tmp/safe-1/evidence.json"; false; }; }
+verify "and says how much it leaves out" chosen
+train gpt safe-cut -n 2 --plan "$tmp/two.plan" "${safe[@]}" --steps 22
+train gpt safe-cut -n 1 --plan "$tmp/one.plan" "${safe[@]}" --resume "$tmp/safe-cut"
+verify "a restart takes the same share" same_run safe-1 safe-cut
+
 expect "a share above 1" 2 'freeze.max_share must be .* got 1.5' "$elapse" train "$tmp/gpt.json" --out "$tmp/bad" --set freeze.max_share=1.5
 expect "timed without a profile" 1 'freeze.max_share 0.5 needs measured times' "$elapse" train "$tmp/gpt.json" --no-measure \
     --out "$tmp/bad" -n 2

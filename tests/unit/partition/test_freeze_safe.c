@@ -502,6 +502,72 @@ static void probe__is_as_large_as_its_cost_allows(void **state)
 }
 
 /* Eight equal layers behind an embedding that takes no time. */
+/* On a first row the fall continues as it was, so a share s costs 50 s fall left / STEPS points. */
+static void shares__fit_the_budget_by_the_closed_form(void **state)
+{
+    (void)state;
+    for (int turn = 0; turn < 8; turn++)
+        for (double fall = 0.001; fall < 1; fall *= 3)
+            for (double budget = 0.1; budget < 20; budget *= 2) {
+                struct run run;
+                begin(&run, budget);
+                run.spec.max_share = 0.9;
+                run.spec.min_active = LAYERS; /* no prefix */
+                struct freeze_evidence row = row_at(&run, turn, fall);
+                const double want = budget / (50 * fall * (TURNS - 1 - turn));
+                decide(&run, &row);
+                if (fabs(run.freeze.safe.share - (want < 0.9 ? want : 0.9)) > 2e-3 * want)
+                    fail_msg("share %g, want %g", run.freeze.safe.share, want);
+                end(&run);
+            }
+}
+
+/* Rows of equal falls: what earlier turns have left out is gone, so that all together stays within
+ * the budget. A row that shows a larger fall lowers the share; nothing learned, or no budget: 0. */
+static void shares__are_lowered_by_what_they_have_cost_and_by_new_rows(void **state)
+{
+    struct run run, more;
+    double lost = 0;
+    (void)state;
+    begin(&run, 2);
+    run.spec.max_share = 0.9;
+    run.spec.min_active = LAYERS;
+    for (int turn = 0; turn < TURNS - 1; turn++) {
+        struct freeze_evidence row = row_at(&run, turn, 0.01);
+        lost += run.freeze.safe.share * STEPS;
+        decide(&run, &row);
+        near(run.freeze.safe.lost_steps, lost);
+        assert_true(run.freeze.safe.share <= 0.9);
+        /* at half a point a turn of steps; the noise lets the law slow down by a little */
+        if (run.freeze.safe.share > 0)
+            assert_true(0.5 * (lost + run.freeze.safe.share * (TURNS - 1 - turn) * STEPS) / STEPS <=
+                        2.02);
+    }
+    assert_true(lost > 0);
+    end(&run);
+    for (int large = 0; large < 2; large++) {
+        begin(&more, 2);
+        more.spec.max_share = 0.9;
+        more.spec.min_active = LAYERS;
+        struct freeze_evidence first = row_at(&more, 3, 0.01);
+        decide(&more, &first);
+        const double before = more.freeze.safe.share;
+        struct freeze_evidence second = row_at(&more, 4, large ? 0.3 : 0.002);
+        decide(&more, &second);
+        assert_true(before > 0);
+        assert_true(large ? more.freeze.safe.share < before : more.freeze.safe.share >= before);
+        end(&more);
+    }
+    for (int none = 0; none < 2; none++) {
+        begin(&more, none ? 0 : 2);
+        more.spec.max_share = 0.9;
+        struct freeze_evidence row = row_at(&more, 1, none ? 0.01 : -0.1);
+        decide(&more, &row);
+        assert_true(more.freeze.safe.share == 0);
+        end(&more);
+    }
+}
+
 static void passes__count_the_layers_that_run(void **state)
 {
     struct item items[LAYERS + 1] = {{.layer = -1}};
@@ -669,6 +735,8 @@ int main(void)
         cmocka_unit_test(replay__adds_turns_up_to_the_window_that_is_wanted),
         cmocka_unit_test(replay__freezes_further_by_what_a_static_run_has_shown),
         cmocka_unit_test(probe__is_as_large_as_its_cost_allows),
+        cmocka_unit_test(shares__fit_the_budget_by_the_closed_form),
+        cmocka_unit_test(shares__are_lowered_by_what_they_have_cost_and_by_new_rows),
         cmocka_unit_test(passes__count_the_layers_that_run),
         cmocka_unit_test(passes__become_due_with_the_time_of_the_run),
     };
