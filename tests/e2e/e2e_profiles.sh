@@ -123,6 +123,18 @@ for what in plan sim "report -o $tmp/evil.html" "plot bubble --term dumb"; do
     verify "names of a job command no terminal: ${what%% *}" harmless $what "$tmp/evil-job.json"
 done
 
+# --- two processes that write one store at once ------------------------------------------------------
+writes() { # WHO
+    for n in 1 2 3 4 5 6; do
+        "$elapse" profiles import "$tmp/mine.json" --name "writer-$1-$n" --db "$tmp/both.db" || return
+    done
+}
+writes a >"$tmp/writer-a" 2>&1 &
+writer=$!
+verify "one of two writers of a store" writes b
+verify "the other" wait $writer
+check "the store has what both wrote" test "$("$elapse" profiles list --db "$tmp/both.db" | grep -c 'writer-[ab]-[1-6]')" = 12
+
 expect "runs: none yet" 1 'no runs in store' "$elapse" runs show
 expect "runs: list in json" 0 '"runs":\[\]' "$elapse" runs list --json
 expect "runs: RUN must be a number" 2 'RUN' "$elapse" runs show x
