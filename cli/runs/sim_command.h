@@ -53,6 +53,10 @@ enum status sim_run(const struct command *command, const struct sim_args *args,
 enum status sim_faults(const struct command *command, const struct sim_args *args, struct job *job,
                        struct err *err);
 
+/* Whether the keys of a cluster's "faults" and of --faults (a file or pairs) can be read; either may be
+ * NULL. ERR_INPUT names the key. */
+enum status sim_faults_check(const char *of_cluster, const char *text, struct err *err);
+
 /* A table over the settings of a step, or over the keys of a job. */
 struct sweep_ask {
     const struct job *job; /* job_open() is enough; NULL: the settings give the step */

@@ -135,6 +135,24 @@ static enum status read_faults(const char *of_cluster, const char *text, struct 
     return rc;
 }
 
+static void faults_text_clear(struct faults_text *faults)
+{
+    free(faults->trace);
+    free(faults->trace_steps);
+    free(faults->run);
+    *faults = (struct faults_text){0};
+}
+
+enum status sim_faults_check(const char *of_cluster, const char *text, struct err *err)
+{
+    struct faults_text faults = {0};
+    struct fault_event *events = NULL;
+    enum status rc = read_faults(of_cluster, text, &faults, &events, err);
+    free(events);
+    faults_text_clear(&faults);
+    return rc;
+}
+
 /* The time to write a checkpoint: weights and optimizer states in fp32, as `elapse train` writes
  * them, unless the keys say more or less. */
 static int64_t time_to_write(const struct faults_text *faults, const struct job *job)
@@ -553,9 +571,7 @@ out:
     for (int n = 0; plans && n <= set->num_nodes; n++)
         free((void *)plans[n].turns);
     free(plans);
-    free(faults.trace);
-    free(faults.trace_steps);
-    free(faults.run);
+    faults_text_clear(&faults);
     free(events);
     free(runs);
     free(totals);

@@ -42,6 +42,7 @@ const struct fuzz_parser fuzz_parsers[FUZZ_PARSERS] = {
     {"run_file",    fuzz_run_file   },
     {"flags",       fuzz_flags      },
     {"losses",      fuzz_losses     },
+    {"faults",      fuzz_faults     },
     {"step_trace",  fuzz_step_trace },
     {"measured",    fuzz_measured   },
     {"kind",        fuzz_kind       },

@@ -17,7 +17,7 @@ struct fuzz_parser {
     const char *name;
     void (*run)(const uint8_t *data, size_t size);
 };
-enum { FUZZ_PARSERS = 39 };
+enum { FUZZ_PARSERS = 40 };
 extern const struct fuzz_parser fuzz_parsers[FUZZ_PARSERS];
 
 /* Make the scratch folder, in TMPDIR or in memory; remove it. They end the program if they fail. */
@@ -83,6 +83,7 @@ void fuzz_run_file(const uint8_t *data, size_t size);
 /* parsers_outside.c */
 void fuzz_flags(const uint8_t *data, size_t size);
 void fuzz_losses(const uint8_t *data, size_t size);
+void fuzz_faults(const uint8_t *data, size_t size);
 void fuzz_step_trace(const uint8_t *data, size_t size);
 void fuzz_measured(const uint8_t *data, size_t size);
 void fuzz_kind(const uint8_t *data, size_t size);

@@ -5,6 +5,7 @@
 #include "cli/base/fault_trace.h"
 #include "cli/commands/measured_rows.h"
 #include "cli/launch/losses.h"
+#include "cli/runs/sim_command.h"
 #include "profiles/frameworks/command_job.h"
 #include "profiles/job/job_json.h"
 #include "profiles/job/kind_json.h"
@@ -48,6 +49,26 @@ void fuzz_losses(const uint8_t *data, size_t size)
         }
     }
     losses_clear(&losses);
+}
+
+/* Faults of a cluster, and over them those of --faults: as pairs, and as a file. */
+void fuzz_faults(const uint8_t *data, size_t size)
+{
+    struct err err = {0}, second = {0};
+    size_t length = 0;
+    const uint8_t *part = fuzz_part(data, size, 0, &length);
+    char *own = fuzz_text(part, length);
+    part = fuzz_part(data, size, 1, &length);
+    char *pairs = fuzz_text(part, length);
+    fuzz_put("faults.json", part, length);
+    /* A path in the input would open files that are not the fuzzer's. */
+    if (!strstr(pairs, "trace") && !strstr(pairs, "run") && !strstr(own, "trace") &&
+        !strstr(own, "run") && !strchr(pairs, '\\') && !strchr(own, '\\')) {
+        fuzz_judge(sim_faults_check(own[0] ? own : NULL, pairs, &err), &err);
+        fuzz_judge(sim_faults_check(NULL, fuzz_path("faults.json"), &second), &second);
+    }
+    free(own);
+    free(pairs);
 }
 
 static const char step[] =
