@@ -375,9 +375,10 @@ class Chain:
 
 
 def _export(module, args, kwargs):
-    config = getattr(module, "config", None)
-    if getattr(config, "use_cache", None):
-        config.use_cache = False
+    for part in module.modules():  # an encoder-decoder's halves have configurations of their own
+        config = getattr(part, "config", None)
+        if getattr(config, "use_cache", None):
+            config.use_cache = False
     try:
         exported = torch.export.export(module, tuple(args), dict(kwargs), strict=False)
     except Exception as error:

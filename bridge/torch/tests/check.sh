@@ -135,6 +135,30 @@ plan "$tmp/plan-one.json" pipeline.num_stages=1 pipeline.num_replicas=1 pipeline
 alone -m elapse_torch run "$tmp/means.py" "$tmp/plan-one.json" --check --steps 1 --out "$tmp/out-means.json" >/dev/null 2>&1
 expect "--check sees a mean of means" 0 'seen' "$python" -c 'import json, sys; r = json.load(open(sys.argv[1]))
 print("seen" if abs(r["loss_difference"]) > 5e-5 and r["gradient_difference"] > 1e-2 else r)' "$tmp/out-means.json"
+cat >"$tmp/halves.py" <<'EOT'
+from types import SimpleNamespace
+import torch
+from torch import nn
+from elapse_torch.chain import chain_of
+class Half(nn.Module):
+    """As transformers' encoder-decoders: each half has a configuration of its own, and gives back a cache that is no tensor."""
+    def __init__(self):
+        super().__init__()
+        self.config, self.layers = SimpleNamespace(use_cache=True), nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return (x, SimpleNamespace()) if self.config.use_cache else (x,)
+class Both(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.config, self.encoder, self.decoder = SimpleNamespace(use_cache=True), Half(), Half()
+    def forward(self, x):
+        made = self.decoder(self.encoder(x)[0])
+        return dict(zip(("logits", "cache"), made))
+print(len(chain_of(Both(), (torch.randn(2, 4),)).items), "items")
+EOT
+expect "the halves of an encoder-decoder keep no cache" 0 '^4 items' "$python" "$tmp/halves.py"
 started 2 bridge/torch/tests/losses.py "$tmp" >"$tmp/losses" 2>"$tmp/losses.err" || sed 's/^/# /' "$tmp/losses.err"
 expect "losses and loaders" 0 '^ok loader: batches of several shapes' cat "$tmp/losses"
 sed -n 's/^not ok /not ok - /p' "$tmp/losses"
