@@ -69,7 +69,7 @@ static inline void send(struct direct *d, int proc, struct op op, int64_t now_ns
     struct step *step = d->step;
     struct proc *p = &step->procs[proc];
     const struct workload *w = step->workload;
-    const int replica = proc / step->num_ranks, link = step_link(step, op);
+    const int replica = p->replica, link = step_link(step, op);
     const int64_t index = mail_index(d, replica, link, op.microbatch);
     const int64_t latency = d->latency[d->slot[replica] * step->num_links + link];
     const int64_t ns = workload_edge_ns(w, w->class_of_replica[replica], link / 2, link & 1,
@@ -85,7 +85,7 @@ static inline void send(struct direct *d, int proc, struct op op, int64_t now_ns
         step_record_send(step, replica, link, op.microbatch, now_ns, mail->arrive_ns);
     if (w->sends_blocking)
         p->held = later(p->held, mail->arrive_ns);
-    const int to = proc - proc % step->num_ranks + step->links[link].to_rank;
+    const int to = proc - p->rank + step->links[link].to_rank;
     if (step->procs[to].state == PROC_MESSAGE && step->procs[to].wait_message == index) {
         step->procs[to].state = PROC_RUN;
         d->stack[d->num_stacked++] = to;
@@ -97,7 +97,7 @@ static inline int64_t receive(struct direct *d, int proc, struct op op, int64_t 
 {
     struct step *step = d->step;
     struct proc *p = &step->procs[proc];
-    const int replica = proc / step->num_ranks, link = step_link(step, op);
+    const int replica = p->replica, link = step_link(step, op);
     const int64_t index = mail_index(d, replica, link, op.microbatch);
     const struct mail *mail = &d->mail[index];
     if (!mail->sent) {
@@ -149,7 +149,7 @@ static void run_proc(struct direct *d, int proc)
 {
     struct step *step = d->step;
     struct proc *p = &step->procs[proc];
-    const struct rank_ops *list = &step->full->ranks[proc % step->num_ranks];
+    const struct rank_ops *list = &step->full->ranks[p->rank];
     const bool host_blocking = step->workload->host_blocking;
     for (; p->pc < list->num_ops;) {
         const struct op op = list->ops[p->pc];
@@ -387,6 +387,30 @@ static bool in_turn(const struct stream *stream)
 
 enum { MOST_USERS = 64 }; /* of a resource; more of them surely meet */
 
+/* all_in_turn() of two streams, as most resources have. */
+static bool both_in_turn(const struct stream *a, const struct stream *b)
+{
+    int64_t start[2], end[2], last = INT64_MIN;
+    int i = 0, j = 0;
+    wire_time(a, 0, &start[0], &end[0]);
+    wire_time(b, 0, &start[1], &end[1]);
+    while (i < a->count && j < b->count) {
+        const int first = start[1] < start[0];
+        if (end[first] > start[first]) {
+            if (start[first] < last)
+                return false;
+            last = end[first];
+        }
+        if (first == 0 && ++i < a->count)
+            wire_time(a, i, &start[0], &end[0]);
+        else if (first == 1 && ++j < b->count)
+            wire_time(b, j, &start[1], &end[1]);
+    }
+    /* What is left of one stream is in turn, so its first transfer decides, unless it takes no time. */
+    const int left = i < a->count ? 0 : 1;
+    return end[left] > start[left] && start[left] >= last;
+}
+
 /* Whether the transfers of n streams, each in turn, follow one another: merge them by their starts. */
 static bool all_in_turn(const struct direct *d, const int *users, int n)
 {
@@ -514,7 +538,11 @@ static enum status check_links(struct direct *d, bool *apart, struct err *err)
     use_paths(d, false);
     for (int i = 0; i < num && *apart; i++) {
         const int n = d->first_user[i + 1] - d->first_user[i];
-        *apart = n < 2 || (n <= MOST_USERS && all_in_turn(d, &d->users[d->first_user[i]], n));
+        const int *users = &d->users[d->first_user[i]];
+        if (n == 2)
+            *apart = both_in_turn(&d->streams[users[0]], &d->streams[users[1]]);
+        else
+            *apart = n < 2 || (n <= MOST_USERS && all_in_turn(d, users, n));
     }
     return OK;
 }
@@ -570,6 +598,7 @@ static void copy_procs(struct direct *d)
     for (int i = 0; i < step->num_procs; i++) {
         const int from = d->runs_as[i / step->num_ranks];
         step->procs[i] = step->procs[from * step->num_ranks + i % step->num_ranks];
+        step->procs[i].replica = i / step->num_ranks;
     }
 }
 

@@ -222,12 +222,13 @@ static void last_backward(struct events *e, struct op op, int64_t start_ns, int6
 static bool message_missing(struct events *e, int proc, struct op op)
 {
     struct step *step = e->step;
-    const int channel = proc / step->num_ranks * step->num_links + step_link(step, op);
+    struct proc *p = &step->procs[proc];
+    const int channel = p->replica * step->num_links + step_link(step, op);
     const int64_t message = (int64_t)channel * step->num_microbatches + op.microbatch;
     if (e->arrived[message])
         return false;
-    step->procs[proc].wait_message = message;
-    step->procs[proc].state = PROC_MESSAGE;
+    p->wait_message = message;
+    p->state = PROC_MESSAGE;
     return true;
 }
 
@@ -268,15 +269,14 @@ static void advance(struct events *e, int proc, int64_t now_ns)
 {
     struct step *step = e->step;
     struct proc *p = &step->procs[proc];
-    const struct rank_ops *list = &step->full->ranks[proc % step->num_ranks];
+    const struct rank_ops *list = &step->full->ranks[p->rank];
     p->state = PROC_RUN;
     for (; p->pc < list->num_ops; p->pc++) {
         const struct op op = list->ops[p->pc];
         switch (op.kind) {
         case OP_SEND_ACT:
         case OP_SEND_GRAD:
-            send(e, proc / step->num_ranks * step->num_links + step_link(step, op), op.microbatch,
-                 p, now_ns);
+            send(e, p->replica * step->num_links + step_link(step, op), op.microbatch, p, now_ns);
             p->sending += step->workload->sends_blocking;
             continue;
         case OP_RECV_ACT:

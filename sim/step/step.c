@@ -152,6 +152,8 @@ void step_rewind(struct step *step)
         const int64_t full = step->memory[class_index * step->num_ranks + rank].full_op;
         const struct op none = {.kind = OP_KIND_COUNT};
         step->procs[i] = (struct proc){
+            .replica = i / step->num_ranks,
+            .rank = rank,
             .marked = step->origin_ns,
             .first = -1,
             .full = full < 0 ? none : step->full->ranks[rank].ops[full],

@@ -40,6 +40,7 @@ struct proc {
     int64_t made_ns;           /* its last op, as a transfer carries it */
     int64_t backward_ns, backward_end; /* its last backward op: how long, when */
     int64_t idle[IDLE_CAUSE_COUNT];
+    int32_t replica, rank;
     int32_t forward_left;
     uint8_t cause; /* why its last op started late, enum idle_cause */
     bool backward_seen;

@@ -31,8 +31,9 @@ static int64_t jittered(const struct step *step, int proc, int64_t pc, int64_t n
 /* The time of the op at pc of a proc, by a workload of the step. */
 static int64_t usual_ns(const struct step *step, const struct workload *w, int proc, int64_t pc)
 {
-    const int class_index = step->workload->class_of_replica[proc / step->num_ranks];
-    const struct op *op = &step->full->ranks[proc % step->num_ranks].ops[pc];
+    const struct proc *p = &step->procs[proc];
+    const int class_index = step->workload->class_of_replica[p->replica];
+    const struct op *op = &step->full->ranks[p->rank].ops[pc];
     if (op->kind <= OP_B && (op->arg & OP_OVERLAPPED)) {
         const struct op *f = op->kind == OP_F ? op : op - 1;
         int64_t forward_ns, ns = workload_pair_ns(w, class_index, f[0], f[1], &forward_ns);
@@ -81,7 +82,7 @@ void step_start_op(struct step *step, int proc, struct op op, int64_t now_ns, in
 void step_start_copy(struct step *step, int proc, struct op op, int64_t now_ns)
 {
     struct proc *p = &step->procs[proc];
-    const int class_index = step->workload->class_of_replica[proc / step->num_ranks];
+    const int class_index = step->workload->class_of_replica[p->replica];
     const int64_t ns = workload_op_ns(step->workload, class_index, op);
     int64_t start = launch_ns(step, p);
     int64_t *engine = op.kind == OP_C ? &p->copy_in : &p->copy_out;
