@@ -268,7 +268,12 @@ static enum status read_plan(const struct planning *with, const struct run_state
                      with->plan_path);
     THEN(check_layout(with->plan_path, "plan", &given, err));
     begun.given = &given;
-    THEN(plan_from(with, NULL, &begun, plan, err));
+    /* The file's shares hold, and there are no costs to choose others by. */
+    struct job as_given = *with->job;
+    struct planning own = *with;
+    as_given.freeze.max_share = 0;
+    own.job = &as_given;
+    THEN(plan_from(&own, NULL, &begun, plan, err));
     snprintf(plan->cost_source, sizeof plan->cost_source, "plan");
     snprintf(plan->cost_label, sizeof plan->cost_label, "plan of a file");
     plan->measured_here = true;
