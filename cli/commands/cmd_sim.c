@@ -11,6 +11,7 @@
 #include "cli/runs/calibrated.h"
 #include "cli/base/command.h"
 #include "cli/runs/replay.h"
+#include "cli/runs/snapshot_file.h"
 #include "cli/runs/sim_command.h"
 #include "cli/runs/subject.h"
 #include "cli/runs/trace_file.h"
@@ -25,12 +26,14 @@ static const char *const idle_names[IDLE_CAUSE_COUNT] = {
     "fill_ns", "drain_ns", "imbalance_ns", "transfer_ns", "allreduce_ns", "host_ns", "straggler_ns",
 };
 
-/* Write the files of --trace and --ops. */
+/* Write the files of --trace, --memory-snapshot and --ops. */
 static enum status write_ops(const struct sim_args *args, const struct step_answer *a,
                              struct err *err)
 {
     const struct traced_step step = {&a->result, &a->full, &a->workload};
     enum status rc = args->trace_path ? trace_step_file(args->trace_path, &step, err) : OK;
+    if (rc == OK && args->snapshot_path)
+        rc = snapshot_file(args->snapshot_path, &step, err);
     if (rc != OK || !args->ops_path)
         return rc;
     struct op_row *rows = sim_op_rows(&a->result);
@@ -292,12 +295,13 @@ static enum status check_options(const struct sim_args *args, struct err *err)
     if (args->plan_path && (args->sweeps.count > 0 || with_step))
         return err_set(err, ERR_INPUT, "--plan and --%s do not go together",
                        args->sweeps.count > 0 ? "sweep" : with_step);
-    const char *of_a_step = args->schedule_csv  ? "schedule-csv"
-                            : args->trace_path  ? "trace"
-                            : args->ops_path    ? "ops"
-                            : args->explain     ? "explain"
-                            : args->monte_carlo ? "monte-carlo"
-                                                : NULL;
+    const char *of_a_step = args->schedule_csv    ? "schedule-csv"
+                            : args->trace_path    ? "trace"
+                            : args->ops_path      ? "ops"
+                            : args->snapshot_path ? "memory-snapshot"
+                            : args->explain       ? "explain"
+                            : args->monte_carlo   ? "monte-carlo"
+                                                  : NULL;
     if (of_a_step)
         with_step = of_a_step;
     if (of_a_step && args->sweeps.count > 0)
@@ -394,6 +398,8 @@ static int list_options(struct sim_args *args, struct step_setting *settings, in
         OPTION("step", FLAG, &args->step, NULL, "one step instead of the whole run",
                .group = "one step, of a job or without one"),
         OPTION("trace", STRING, &args->trace_path, "FILE", "trace of the step for Perfetto"),
+        OPTION("memory-snapshot", STRING, &args->snapshot_path, "FILE",
+               "memory of each rank for PyTorch's viewer (pytorch.org/memory_viz)"),
         OPTION("ops", STRING, &args->ops_path, "FILE", "CSV of ops with start and end"),
         OPTION("explain", FLAG, &args->explain, NULL,
                "the critical path, and how much each resource would shorten the step"),
@@ -446,7 +452,8 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
     if (rc != OK || help)
         return rc;
     request->options.record_ops =
-        (args.trace_path || args.ops_path || args.explain) && args.sweeps.count == 0;
+        (args.trace_path || args.snapshot_path || args.ops_path || args.explain) &&
+        args.sweeps.count == 0;
 
     struct ticker progress;
     ticker_begin(&progress, command_progress(args.quiet));

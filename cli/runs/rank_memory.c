@@ -40,8 +40,8 @@ enum status rank_memory(const struct traced_step *step, int replica, int rank,
         if (found == list->num_ops)
             continue;
         at = found + 1;
-        got[(*n)++] = (struct memory_point){op->start_ns, during[found]};
-        got[(*n)++] = (struct memory_point){op->end_ns, after[found]};
+        got[(*n)++] = (struct memory_point){op->start_ns, during[found], i};
+        got[(*n)++] = (struct memory_point){op->end_ns, after[found], i};
     }
     free(during);
     if (rc == OK)

@@ -15,6 +15,7 @@ struct traced_step {
 /* From at_ns on, the rank holds this many bytes. */
 struct memory_point {
     int64_t at_ns, bytes;
+    int64_t op; /* that starts or ends then: its place in sim->ops */
 };
 
 /* Set *points to a fresh array of *n points in order of time, two a pass: at its start the memory

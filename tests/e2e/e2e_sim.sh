@@ -88,6 +88,11 @@ expect "why no number of replicas will do, not why two will not" 1 'leaves stage
     "$elapse" sim "$tmp/uneven.json"
 
 # --- files ------------------------------------------------------------------------------------------
+snapshot() {
+    step --microbatches 4 --json --memory-snapshot "$tmp/step.pickle" >"$tmp/step.json" &&
+        python3 tests/e2e/snapshot.py "$tmp/step.pickle" "$tmp/step.json"
+}
+verify "memory snapshot: allocations add up to each rank's peak" snapshot
 check "trace and ops" step --microbatches 4 --trace "$tmp/trace.json" --ops "$tmp/ops.csv"
 check "the trace is a Chrome trace" grep -q '"traceEvents"' "$tmp/trace.json"
 check "32 compute ops, 4 updates, 24 messages" test "$(wc -l <"$tmp/ops.csv")" -eq 61
