@@ -9,7 +9,8 @@ mkdir -p "$tmp/tree/docs" "$tmp/tree/sim/step"
 cd "$tmp/tree" || exit 3
 export GIT_AUTHOR_NAME=t GIT_AUTHOR_EMAIL=t@t GIT_COMMITTER_NAME=t GIT_COMMITTER_EMAIL=t@t
 printf '# a\n<!-- speed: none -->\nNone yet.\n<!-- speed ends -->\nb\n' >docs/measured.md
-change() { echo "$1" >sim/step/x.c && git add -A && git commit -qm "$1"; }
+folder=sim/step
+change() { echo "$1" >"$folder/x.c" && git add -A && git commit -qm "$1"; }
 git init -q . && change one
 bench() { # LOAD
     cat <<EOF
