@@ -142,18 +142,31 @@ static void keep_narrow(struct job *job)
     model_keep_narrow(&job->model, thirty_seconds[dtype]);
 }
 
+/* Read the model, with one dtype for it and the job: train.dtype where the job names it, otherwise the one
+ * of the model's text, as in llama3-8b:dtype=bf16. */
+static enum status read_model(const struct json *root, const struct fields_source *source,
+                              struct job *job, struct err *err)
+{
+    const bool given = json_path(root, "train.dtype") != NULL,
+               wide = job->train.dtype == DTYPE_FP32 || job->train.dtype == DTYPE_TF32;
+    const int bytes = !wide ? 2 : given ? 4 : 0;
+    const enum status rc =
+        model_from_json(json_get(root, "model"), source, bytes, &job->model, err);
+    if (rc == OK && !given && wide && job->model.elem_bytes == 2)
+        job->train.dtype = DTYPE_BF16;
+    return rc;
+}
+
 /* Read the model and the cluster. Without a cluster it is this machine. */
 static enum status read_setting(const struct json *root, const char *what, const char *dir,
                                 struct job *job, struct err *err)
 {
     const struct fields_source in_model = {.file = what, .prefix = "model", .dir = dir};
     const struct fields_source in_cluster = {.file = what, .prefix = "cluster", .dir = dir};
-    const struct json *model = json_get(root, "model"), *cluster = json_get(root, "cluster");
-    if (!model)
+    const struct json *cluster = json_get(root, "cluster");
+    if (!json_get(root, "model"))
         return err_set(err, ERR_INPUT, "%s: model is missing", what);
-    enum status rc = model_from_json(
-        model, &in_model, job->train.dtype == DTYPE_FP32 || job->train.dtype == DTYPE_TF32 ? 0 : 2,
-        &job->model, err);
+    enum status rc = read_model(root, &in_model, job, err);
     if (rc != OK)
         return rc;
     const struct packing_ask packing = {.mean = job->data.length,

@@ -837,6 +837,34 @@ static void job_load__gives_a_config_the_dtype_of_the_job(void **state)
     job_clear(&job);
 }
 
+static void job_load__has_one_dtype_for_model_and_job(void **state)
+{
+    static const struct {
+        const char *model, *dtype; /* NULL: the job names none */
+        enum dtype want;
+    } cases[] = {
+        {"gpt2:dtype=bf16", NULL,   DTYPE_BF16},
+        {"gpt2:dtype=bf16", "fp32", DTYPE_FP32},
+        {"gpt2:dtype=fp32", "bf16", DTYPE_BF16},
+        {"gpt2:dtype=bf16", "fp8",  DTYPE_FP8 },
+        {"gpt2",            NULL,   DTYPE_FP32},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct job job = {0};
+        char text[256], dtype[64] = "";
+        if (cases[i].dtype)
+            snprintf(dtype, sizeof dtype, "\"dtype\":\"%s\",", cases[i].dtype);
+        snprintf(text, sizeof text,
+                 "{\"name\":\"j\",\"model\":\"%s\",\"train\":{%s\"batch\":{\"global\":8}}}",
+                 cases[i].model, dtype);
+        load(file_with("job.json", text), NULL, 0, &job);
+        assert_int_equal(job.train.dtype, cases[i].want);
+        assert_int_equal(job.model.elem_bytes, cases[i].want == DTYPE_FP32 ? 4 : 2);
+        job_clear(&job);
+    }
+}
+
 /* The keys of the released config.json files. */
 static void model_load__reads_the_configs_of_llama_and_its_kin(void **state)
 {
@@ -1211,6 +1239,7 @@ int main(void)
         cmocka_unit_test(model_load__refuses_keys_of_another_computation),
         cmocka_unit_test(model_load__honours_or_notes_the_other_keys),
         cmocka_unit_test(job_load__gives_a_config_the_dtype_of_the_job),
+        cmocka_unit_test(job_load__has_one_dtype_for_model_and_job),
         cmocka_unit_test(model_load__reads_the_configs_of_llama_and_its_kin),
         cmocka_unit_test(cluster_load__reads_objects_lists_and_this_machine),
         cmocka_unit_test(cluster_load__gives_a_known_kind_its_usual_machine),
