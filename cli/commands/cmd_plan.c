@@ -32,9 +32,10 @@
 #include "sim/run/plan_judge.h"
 
 struct request {
-    const char *from;                    /* the framework of --from */
-    const char *model, *cluster, *batch; /* short for --set model=... and so on; NULL: not given */
-    const char *target;                  /* of --for */
+    const char *from; /* the framework of --from */
+    /* Short for --set model=... and so on; NULL: not given. */
+    const char *model, *cluster, *batch, *tokens, *dtype, *optimizer, *price, *framework;
+    const char *target; /* of --for */
     const char *job_path, *db_path, *out_path;
     const char *cost, *efficiency, *calibration; /* short for --set cost.source=... and so on */
     struct option_list overrides, sweeps;
@@ -45,6 +46,8 @@ struct request {
     bool csv, table; /* of a sweep */
     bool stages;     /* print all of them */
 };
+
+enum { MOST_SHORTS = 11 }; /* options that are short for --set */
 
 /* --- solving ------------------------------------------------------------------------------- */
 
@@ -428,7 +431,8 @@ static enum status set_shortly(struct option_list *list, const char *path, const
     if (!value)
         return OK;
     if (list->count == OPTION_LIST_MAX)
-        return err_set(err, ERR_INPUT, "--set given more than %d times", OPTION_LIST_MAX - 6);
+        return err_set(err, ERR_INPUT, "--set given more than %d times",
+                       OPTION_LIST_MAX - MOST_SHORTS);
     if (asprintf(text, "%s=%s", path, value) < 0) {
         *text = NULL;
         return err_nomem(err);
@@ -442,7 +446,7 @@ static enum status set_shortly(struct option_list *list, const char *path, const
 static enum status run(const struct command *command, int argc, char **argv, struct err *err)
 {
     struct request q = {.from_frozen = -1, .budget_ns = PLAN_BUDGET_NS};
-    char *texts[6] = {NULL};
+    char *texts[MOST_SHORTS] = {NULL};
     const struct option options[] = {
         OPTION("set", LIST, &q.overrides, "a.b=v", "override a value of the job (repeatable)",
                .keys = &job_keys),
@@ -484,6 +488,14 @@ static enum status run(const struct command *command, int argc, char **argv, str
                "a cluster in place of the job's; with --from, the one it runs on"),
         OPTION("batch", STRING, &q.batch, "SAMPLES",
                "samples of a step in all (train.batch.global)"),
+        OPTION("tokens", STRING, &q.tokens, "N",
+               "of the whole run, of synthetic data (train.tokens)"),
+        OPTION("dtype", STRING, &q.dtype, "NAME", "data type (train.dtype)", .names = dtype_names),
+        OPTION("optimizer", STRING, &q.optimizer, "NAME", "optimizer (train.optimizer.kind)",
+               .names = optimizer_kind_names),
+        OPTION("price", STRING, &q.price, "X", "of a device and hour (cluster.price)"),
+        OPTION("framework", STRING, &q.framework, "NAME",
+               "what launches the kernels (train.framework)"),
         OPTION("cost", STRING, &q.cost, "NAME",
                "source of times: %s (default: the job's cost.source; roofline is ideal)",
                .names = cost_choice_names),
@@ -507,24 +519,31 @@ static enum status run(const struct command *command, int argc, char **argv, str
         err_hint(err, "elapse plan JOB, or elapse plan --model MODEL --cluster CLUSTER");
         return rc;
     }
-    if (q.from && q.batch)
-        return err_set(err, ERR_INPUT, "--from excludes --batch");
+    if (q.from && (q.batch || q.tokens || q.dtype || q.optimizer || q.framework))
+        return err_set(err, ERR_INPUT,
+                       "--from excludes --batch, --tokens, --dtype, --optimizer and --framework");
     const struct {
         const char *path, *value;
-    } shorts[] = {
-        {"model",              q.from ? NULL : q.model  },
-        {"cluster",            q.from ? NULL : q.cluster},
-        {"train.batch.global", q.batch                  },
-        {"cost.source",        q.cost                   },
-        {"cost.efficiency",    q.efficiency             },
-        {"cost.calibration",   q.calibration            },
+    } shorts[MOST_SHORTS] = {
+  /* applied from the last to the first */
+        {"cluster.price",        q.price                  },
+        {"model",                q.from ? NULL : q.model  },
+        {"cluster",              q.from ? NULL : q.cluster},
+        {"train.batch.global",   q.batch                  },
+        {"train.tokens",         q.tokens                 },
+        {"train.dtype",          q.dtype                  },
+        {"train.optimizer.kind", q.optimizer              },
+        {"train.framework",      q.framework              },
+        {"cost.source",          q.cost                   },
+        {"cost.efficiency",      q.efficiency             },
+        {"cost.calibration",     q.calibration            },
     };
-    for (int i = 0; i < 6 && rc == OK; i++)
+    for (int i = 0; i < MOST_SHORTS && rc == OK; i++)
         rc = set_shortly(&q.overrides, shorts[i].path, shorts[i].value, &texts[i], err);
     THEN(q.from               ? run_from(command, &q, job, err)
          : q.sweeps.count > 0 ? run_sweep(command, &q, job, err)
                               : run_plan(command, &q, job, err));
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < MOST_SHORTS; i++)
         free(texts[i]);
     return rc;
 }
