@@ -84,7 +84,7 @@ enum status cluster_load(const char *text, struct cluster *cluster, struct err *
 
 /* Load a model or cluster from the value of a file's key, source->prefix: a MODEL or CLUSTER text
  * (file names relative to source->dir), or an object. elem_bytes is the size of an activation
- * element if the model does not set one (0: the default). */
+ * element, whatever the model's text says (0: what it says, or the default). */
 enum status model_from_json(const struct json *value, const struct fields_source *source,
                             int elem_bytes, struct model *model, struct err *err);
 enum status cluster_from_json(const struct json *value, const struct fields_source *source,

@@ -305,8 +305,6 @@ static enum status read_family(const struct json *object, const char *file, cons
                        key, model_family_name(spec.family), preset, family);
     if (!preset)
         snprintf(spec.name, sizeof spec.name, "%s", family);
-    if (elem_bytes)
-        spec.elem_bytes = elem_bytes;
     for (struct json *m = json_first(object); m && rc == OK; m = json_next(m)) {
         char value[96];
         if (strcmp(json_key(m), "family") == 0 || strcmp(json_key(m), "preset") == 0)
@@ -317,6 +315,8 @@ static enum status read_family(const struct json *object, const char *file, cons
         else if (rc == OK)
             rc = model_spec_set(&spec, json_key(m), value, &inner);
     }
+    if (elem_bytes)
+        spec.elem_bytes = elem_bytes;
     THEN(model_build(&spec, model, &inner));
     return prefix_error(file, key, rc, &inner, err);
 }
