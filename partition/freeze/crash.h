@@ -1,0 +1,48 @@
+/* partition/freeze/crash.h - which works of a project to shorten so that it ends soonest.
+ *
+ * A project is a graph of events. An arc says that an event comes a time after another one, and a
+ * share of a work, in [0, 1], shortens the arcs of that work in proportion. Works belong to groups,
+ * and the shares of a group add up to its budget at most. This is the time-cost trade-off of project
+ * scheduling (Kelley, 1961; Fulkerson, 1961) with many budgets in place of one price. */
+#ifndef ELAPSE_PARTITION_CRASH_H
+#define ELAPSE_PARTITION_CRASH_H
+
+#include "partition/base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Event `to` comes no earlier than ns - cut_ns * share[work] after event `from`. */
+struct crash_arc {
+    int from, to;
+    int work; /* -1: nothing shortens the arc */
+    double ns, cut_ns;
+};
+
+struct crash_project {
+    int num_events; /* event 0 is the begin, the last one is the end */
+    int num_arcs;
+    struct crash_arc *arcs; /* owned by the holder; from < to, ordered by `to` */
+    int num_works, num_groups;
+    int *group;     /* owned by the holder, num_works */
+    double *budget; /* owned by the holder, num_groups: of the sum of its works' shares */
+};
+
+/* The time of the end, for given shares. event_ns: num_events entries of the caller's. O(arcs). */
+double crash_end_ns(const struct crash_project *project, const double *share, double *event_ns);
+
+/* Set share[num_works] so that the end comes soonest, and with as little of all shares in sum as lets
+ * it. The end is at most CRASH_TOLERANCE of its time later than the soonest one, and the sum no more
+ * than the least sum with the soonest end, but for as much.
+ *
+ * ERR_INPUT: the shares do not settle, which no project is known to cause. ERR_NOMEM. Time
+ * O(iterations * (events + works) * width^2) with 15 to 60 iterations; the width of a step's graph is a
+ * small multiple of its ranks. */
+#define CRASH_TOLERANCE 1e-6
+enum status crash_solve(const struct crash_project *project, double *share, struct err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,197 @@
+/* Shares of weight gradients: the step as a project against schedule_time(), closed forms, and a search
+ * over a grid of all shares. */
+#include <math.h>
+
+#include "partition/step/schedule_time.h"
+#include "partition/step/shares_solve.h"
+#include "tests/unit/plan_case.h"
+#include "tests/unit/test.h"
+
+static int64_t step_ns(struct plan_case *c)
+{
+    struct step_time time = {0};
+    struct err err = {0};
+    const struct setting setting = {&c->model, &c->cluster, &c->cost};
+    case_must(plan_case_lower(c, &err), &err);
+    case_must(schedule_time(&c->full, &c->workload, &setting, &c->plan, &time, &err), &err);
+    const int64_t ns = time.step_ns;
+    step_time_clear(&time);
+    return ns;
+}
+
+/* The project's end, for any shares, is schedule_time()'s step, but for what the first op waits and for
+ * an op's rounding down. */
+static void step_project__ends_when_schedule_time_says(void **state)
+{
+    (void)state;
+    uint64_t seed = 11;
+    for (int round = 0; round < 400; round++) {
+        struct plan_case c = {0};
+        struct err err = {0};
+        struct crash_project project = {0};
+        int *work_of = NULL;
+        plan_case_random(&c, &seed, 4, 6);
+        const int64_t without = step_ns(&c);
+        const struct setting setting = {&c.model, &c.cluster, &c.cost};
+        case_must(
+            step_project(&c.full, &c.workload, &setting, &c.plan, 0.5, &project, &work_of, &err),
+            &err);
+        double *event_ns = calloc((size_t)project.num_events, sizeof *event_ns);
+        double *share = calloc((size_t)project.num_works + 1, sizeof *share);
+        const double end = crash_end_ns(&project, share, event_ns);
+        const double first = end - (double)without; /* the same for all shares */
+        assert_true(first >= 0 && first <= (double)c.cluster.host_op_ns + 1);
+        plan_case_shares(&c, &seed);
+        for (int i = 0; i < c.plan.num_stages * c.plan.microbatches.count; i++)
+            if (work_of[i] >= 0)
+                share[work_of[i]] = c.plan.shares.share[i];
+        const double with = crash_end_ns(&project, share, event_ns) - first;
+        if (fabs(with - (double)step_ns(&c)) > 200)
+            fail_msg("round %d: %g, schedule_time() says %lld, without shares %lld", round, with,
+                     (long long)step_ns(&c), (long long)without);
+        free(event_ns);
+        free(share);
+        free(work_of);
+        crash_project_clear(&project);
+        plan_case_clear(&c);
+    }
+}
+
+/* Two works in a row and one beside them, each with a group of its own or all in one. */
+static void crash_solve__meets_closed_forms(void **state)
+{
+    (void)state;
+    struct crash_arc chain[] = {
+        {0, 1, 0,  10, 10},
+        {1, 2, 1,  10, 5 },
+        {0, 2, -1, 8,  0 }
+    };
+    int group[] = {0, 0};
+    double budget[] = {1}, share[2] = {0}, event_ns[3];
+    struct crash_project p = {3, 3, chain, 2, 1, group, budget};
+    struct err err = {0};
+    /* One unit of share saves 10 in the first arc and 5 in the second. */
+    assert_int_equal(crash_solve(&p, share, &err), OK);
+    assert_true(fabs(crash_end_ns(&p, share, event_ns) - 10) < 2e-5);
+    assert_true(fabs(share[0] - 1) < 1e-3 && share[1] < 1e-3);
+    /* With two units the end stays at 8, so only 0.4 of the second is worth it. */
+    budget[0] = 2;
+    assert_int_equal(crash_solve(&p, share, &err), OK);
+    assert_true(fabs(crash_end_ns(&p, share, event_ns) - 8) < 2e-5);
+    assert_true(fabs(share[0] + share[1] - 1.4) < 1e-3);
+}
+
+/* The best of all shares on a grid of quarters. */
+static double grid_best(const struct crash_project *p, double *share, int work, double *event_ns)
+{
+    double best = INFINITY;
+    if (work == p->num_works) {
+        for (int g = 0; g < p->num_groups; g++) {
+            double sum = 0;
+            for (int j = 0; j < work; j++)
+                sum += p->group[j] == g ? share[j] : 0;
+            if (sum > p->budget[g] + 1e-9)
+                return INFINITY;
+        }
+        return crash_end_ns(p, share, event_ns);
+    }
+    for (int q = 0; q <= 4; q++) {
+        share[work] = q / 4.0;
+        best = fmin(best, grid_best(p, share, work + 1, event_ns));
+    }
+    return best;
+}
+
+/* No shares on a grid are better, and the answer keeps to the limits. */
+static void crash_solve__is_as_good_as_every_point_of_a_grid(void **state)
+{
+    (void)state;
+    uint64_t seed = 5;
+    for (int round = 0; round < 60; round++) {
+        struct crash_arc arcs[16];
+        int group[6], n = 0;
+        double budget[2] = {1 + 0.5 * (double)case_below(&seed, 4),
+                            1 + 0.5 * (double)case_below(&seed, 4)},
+               share[6], grid[6], event_ns[6], sum[2] = {0};
+        for (int to = 1; to < 6; to++)
+            for (int from = to - 1; from >= 0 && from >= to - 3; from--)
+                if (from == to - 1 || case_below(&seed, 2)) {
+                    const double ns = 10 + (double)case_below(&seed, 90);
+                    arcs[n++] = (struct crash_arc){from, to, n < 6 ? n : -1, ns,
+                                                   ns * (double)case_below(&seed, 5) / 4};
+                }
+        for (int j = 0; j < 6; j++)
+            group[j] = (int)case_below(&seed, 2);
+        struct crash_project p = {6, n, arcs, n < 6 ? n : 6, 2, group, budget};
+        struct err err = {0};
+        for (int a = 0; a < n; a++)
+            arcs[a].work = a < 6 ? a : -1;
+        if (crash_solve(&p, share, &err) != OK)
+            fail_msg("round %d: %s", round, err.msg);
+        const double end = crash_end_ns(&p, share, event_ns);
+        for (int j = 0; j < p.num_works; j++) {
+            assert_true(share[j] >= 0 && share[j] <= 1);
+            sum[group[j]] += share[j];
+        }
+        assert_true(sum[0] <= budget[0] * (1 + 1e-12) && sum[1] <= budget[1] * (1 + 1e-12));
+        assert_true(end <= grid_best(&p, grid, 0, event_ns) * (1 + 2e-6));
+    }
+}
+
+/* GPipe and 1F1B of equal stages whose mean share is rho, at least one half, of which each stage spends
+ * enough on the way through the pipeline: (K - 1)(f + i) + M (f + i + (1 - rho) w). */
+static void shares_solve__shortens_equal_stages_by_their_share(void **state)
+{
+    (void)state;
+    enum { K = 4, M = 8 };
+    static const double wanted[] = {0.5, 0.75, 0.9, 1};
+    for (int n = 0; n < 8; n++) {
+        struct plan_case c = {0};
+        struct err err = {0};
+        struct item items[K] = {{.kind = ITEM_OPAQUE}};
+        const double rho = wanted[n / 2];
+        for (int i = 0; i < K; i++) {
+            items[i] = (struct item){.kind = ITEM_OPAQUE,
+                                     .layer = i,
+                                     .fwd_ns = 100000,
+                                     .bwd_input_ns = 100000,
+                                     .bwd_weight_ns = 100000};
+            snprintf(items[i].name, sizeof items[i].name, "item%d", i);
+        }
+        case_must(model_explicit("equal", items, K, NULL, 0, true, &c.model, &err), &err);
+        case_must(cluster_grid(1, K, &c.cluster, &err), &err);
+        c.cluster.link_latency_ns = 0;
+        cost_constant(&c.cost);
+        c.plan.schedule = n % 2 ? SCHEDULE_1F1B : SCHEDULE_GPIPE;
+        c.plan.num_ranks = c.plan.num_stages = K;
+        c.plan.chunks = c.plan.num_pipelines = 1;
+        c.plan.batch = M;
+        c.plan.microbatches = microbatches_of(M, M);
+        c.plan.first_item = calloc(K + 1, sizeof(int));
+        c.plan.device = calloc(K, sizeof(int));
+        for (int k = 0; k <= K; k++)
+            c.plan.first_item[k] = k;
+        for (int k = 0; k < K; k++)
+            c.plan.device[k] = k;
+        const struct setting setting = {&c.model, &c.cluster, &c.cost};
+        case_must(plan_set_shares(&setting, rho, &c.plan, &err), &err);
+        const double want = (K - 1) * 200000.0 + M * (200000.0 + 100000.0 * (1 - rho));
+        if (fabs((double)c.plan.step_ns - want) > want * 1e-6 + M * K)
+            fail_msg("n %d: %lld, not %g", n, (long long)c.plan.step_ns, want);
+        for (int s = 0; s < K; s++)
+            assert_true(shares_mean(&c.plan.shares, s) <= rho + 1e-12);
+        assert_int_equal(step_ns(&c), c.plan.step_ns);
+        plan_case_clear(&c);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(step_project__ends_when_schedule_time_says),
+        cmocka_unit_test(crash_solve__meets_closed_forms),
+        cmocka_unit_test(crash_solve__is_as_good_as_every_point_of_a_grid),
+        cmocka_unit_test(shares_solve__shortens_equal_stages_by_their_share),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
