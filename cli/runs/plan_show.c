@@ -30,10 +30,44 @@ static void add_ints(struct json *parent, const char *key, const int64_t *values
         json_add_int(array, NULL, values[i]);
 }
 
+/* The mean of all shares. */
+static double mean_share(const struct plan *plan)
+{
+    double sum = 0;
+    for (int s = 0; s < plan->num_stages; s++)
+        sum += shares_mean(&plan->shares, s) / plan->num_stages;
+    return sum;
+}
+
 void plan_show_add_plan(struct json *json, const struct plan *plan)
 {
     plan_json_add(json, plan);
     json_add_string(json, "cache", cache_text(plan));
+    if (!plan->shares.share)
+        return;
+    struct json *timed = json_add_object(json, "timed");
+    json_add_int(timed, "step_ns", plan->step_ns);
+    json_add_double(timed, "mean_share", mean_share(plan));
+    struct json *stages = json_add_array(timed, "stages");
+    for (int s = 0; s < plan->num_stages; s++) {
+        struct json *stage = json_add_object(stages, NULL);
+        json_add_int(stage, "stage", s);
+        json_add_double(stage, "share", shares_mean(&plan->shares, s));
+    }
+}
+
+/* Say what timed freezing brings, and how much of each stage it leaves out. */
+static void print_timed(const struct planner_result *result)
+{
+    const struct plan *plan = &result->plan;
+    char whole[32];
+    printf(
+        "timed freezing: step %.1f %% below %s, without %.0f %% of the weight gradients; by stage",
+        100 * (1 - (double)plan->step_ns / (double)result->whole_ns),
+        format_ns(result->whole_ns, whole, sizeof whole), 100 * mean_share(plan));
+    for (int s = 0; s < plan->num_stages; s++)
+        printf(" %.0f", 100 * shares_mean(&plan->shares, s));
+    printf(" %%\n");
 }
 
 static int num_idle(const struct plan *plan, const struct cluster *cluster)
@@ -444,7 +478,9 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
            rates_text(&answer->rates, &cost->cost, rates, sizeof rates));
     print_run(&answer->run);
     print_counts(job, plan);
-    if (result->gap <= MAX_GAP)
+    if (result->whole_ns > 0)
+        print_timed(result);
+    else if (result->gap <= MAX_GAP)
         printf("proven lower bound %s, gap %.2f %%\n",
                format_ns(result->lower_bound_ns, b, sizeof b), 100 * result->gap);
     else

@@ -12,6 +12,7 @@
 #include "partition/plan/balance.h"
 #include "partition/search/turn.h"
 #include "partition/step/lower.h"
+#include "partition/step/shares_solve.h"
 #include "partition/step/schedule_auto.h"
 #include "partition/step/schedule_memory.h"
 #include "partition/step/schedule_time.h"
@@ -442,10 +443,23 @@ enum status plan_only(const struct job *job, const struct setting *setting,
     struct planner_problem problem;
     struct planner_options options;
     if (state->old || state->given || job_searches(job) ||
-        job->train.reduction == REDUCTION_CANONICAL)
+        job->train.reduction == REDUCTION_CANONICAL || job->freeze.max_share > 0)
         return OK;
     const enum status rc = set_problem(job, setting, state, &problem, &options, err);
     return rc == OK ? planner_only(&problem, &options, any_cut, plan, err) : rc;
+}
+
+/* Give the chosen plan its shares of weight gradients. */
+static enum status leave_out(const struct job *job, const struct setting *setting,
+                             struct planner_result *result, struct err *err)
+{
+    const int64_t whole_ns = result->plan.step_ns;
+    const enum status rc = plan_set_shares(setting, job->freeze.max_share, &result->plan, err);
+    if (rc == OK) {
+        result->whole_ns = whole_ns;
+        result->samples_per_s = plan_samples_per_s(&result->plan, result->plan.step_ns);
+    }
+    return rc;
 }
 
 enum status plan_for(const struct job *job, const struct setting *setting,
@@ -474,6 +488,8 @@ enum status plan_for(const struct job *job, const struct setting *setting,
                                  plan, err);
     if (rc == OK && job_searches(job))
         rc = search_order(job, setting, state, judge, &got, err);
+    if (rc == OK && job->freeze.max_share > 0)
+        rc = leave_out(job, setting, &got, err);
     if (rc == OK) {
         *result = got;
         got = (struct planner_result){0};

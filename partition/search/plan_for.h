@@ -25,6 +25,8 @@
  * shard, recompute and schedule chosen, unless its plan changes as layers freeze. With pipeline.schedule
  * search the chosen plan gets op lists of its own where these are faster.
  *
+ * With freeze.max_share the chosen plan gets shares of weight gradients to leave out (shares_solve.h).
+ *
  * The best plan takes the least time per sample by schedule_time() and the busiest link. The
  * executor, which has no event engine, therefore finds the plan of `elapse plan --no-simulate`. A
  * caller may pass a judge to get another answer, as `elapse plan` does. A plan may leave devices
