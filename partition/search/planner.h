@@ -177,16 +177,17 @@ struct planner_layout_fate {
 };
 
 struct planner_result {
-    struct plan plan;       /* owned; step_ns and memory_bytes filled */
-    int64_t *stage_ns;      /* owned, num_stages: forward + backward of one full micro-batch */
-    double fill_ns;         /* cost of filling the cache, per step on average; step_ns lacks it */
-    double samples_per_s;   /* R * B / (step_ns + fill_ns) */
-    int64_t whole_ns;       /* of the plan's step if no backward left anything out; 0: none does */
-    int64_t lower_bound_ns; /* no plan without shares in the search space, with any cut, processes the chosen
+    struct plan plan;     /* owned; step_ns and memory_bytes filled */
+    int64_t *stage_ns;    /* owned, num_stages: forward + backward of one full micro-batch */
+    double fill_ns;       /* cost of filling the cache, per step on average; step_ns lacks it */
+    double samples_per_s; /* R * B / (step_ns + fill_ns) */
+    int64_t whole_ns;     /* of the plan's step if no backward left anything out; 0: none does */
+    int64_t
+        lower_bound_ns; /* no plan without shares in the search space, with any cut, processes the chosen
                                plan's R * B samples in less time */
-    double gap;             /* step_ns / lower_bound_ns - 1 */
-    int64_t candidates;     /* combinations of K, R, M, schedule, recompute and placement */
-    int64_t evaluated;      /* cuts of candidates that were lowered and weighed or timed */
+    double gap;         /* step_ns / lower_bound_ns - 1 */
+    int64_t candidates; /* combinations of K, R, M, schedule, recompute and placement */
+    int64_t evaluated;  /* cuts of candidates that were lowered and weighed or timed */
     bool complete;      /* the search ended because no other plan can be faster by its times, not
                                because the watch ended it */
     bool judge_decided; /* without the judge another plan would have been chosen */

@@ -1,12 +1,12 @@
 /* partition/step/shares_solve.h - the shares of weight gradients with which a step ends soonest.
  *
- * The op lists and costs of a plan are a project (partition/freeze/crash.h): its events are the starts
+ * The op lists and costs of a plan are a project (partition/step/crash.h): its events are the starts
  * of ops, by the rules that schedule_time() follows (compute, messages, launches, all-reduces, TIED,
  * NORM, UPDATE), and its works are the weight gradients of each stage and micro-batch. */
 #ifndef ELAPSE_PARTITION_SHARES_SOLVE_H
 #define ELAPSE_PARTITION_SHARES_SOLVE_H
 
-#include "partition/freeze/crash.h"
+#include "partition/step/crash.h"
 #include "partition/step/workload.h"
 
 #ifdef __cplusplus

@@ -18,7 +18,7 @@
  * Rows are numbered: arcs, then the lower bounds of shares, their upper bounds, groups.
  *
  * Read crash_solve() first, then newton_solve() and front_factor(). */
-#include "partition/freeze/crash.h"
+#include "partition/step/crash.h"
 
 #include <math.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* partition/freeze/crash.h - which works of a project to shorten so that it ends soonest.
+/* partition/step/crash.h - which works of a project to shorten so that it ends soonest.
  *
  * A project is a graph of events. An arc says that an event comes a time after another one, and a
  * share of a work, in [0, 1], shortens the arcs of that work in proportion. Works belong to groups,
