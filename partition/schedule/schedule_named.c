@@ -157,26 +157,26 @@ static void write_interleaved(struct writer *to)
 
 /* All micro-batches of a chunk before the next chunk, forward and backward. With one chunk this is
  * gpipe. */
-static void write_breadth_first(struct writer *to)
+static void write_breadth(struct writer *to, bool descends)
 {
     for (int c = 0; c < to->v; c++)
         for (int m = 0; m < to->M; m++)
-            emit(to, OP_F, c * to->K + to->r, m);
+            emit(to, OP_F, c * to->K + to->r, descends ? to->M - 1 - m : m);
     for (int c = to->v - 1; c >= 0; c--)
         for (int m = 0; m < to->M; m++)
             emit(to, OP_B, c * to->K + to->r, m);
+}
+
+static void write_breadth_first(struct writer *to)
+{
+    write_breadth(to, false);
 }
 
 /* PyTorch's LoopedBFS runs the backwards of a stage from the last micro-batch to the first. Our
  * backwards ascend, so micro-batches count from the other end: forwards descend instead. */
 static void write_looped_bfs(struct writer *to)
 {
-    for (int c = 0; c < to->v; c++)
-        for (int m = to->M - 1; m >= 0; m--)
-            emit(to, OP_F, c * to->K + to->r, m);
-    for (int c = to->v - 1; c >= 0; c--)
-        for (int m = 0; m < to->M; m++)
-            emit(to, OP_B, c * to->K + to->r, m);
+    write_breadth(to, true);
 }
 
 /* Micro-batches go down one arm of the V (chunk 0) and up the other (chunk 1), so the first rank
