@@ -264,14 +264,14 @@ static void plan__is_no_slower_than_any_fixed_combination(void **state)
     assert_int_equal(beaten, 0);
 }
 
-/* A watch that ends the search as soon as there is a plan. */
+/* A watch that ends the search when the textbooks are over, which count no candidates. */
 static bool until_a_plan(void *ctx, const struct planner_progress *progress)
 {
     (void)ctx;
-    return progress->best_per_s == 0;
+    return progress->candidates == 0;
 }
 
-/* A search that is ended at its first plan answers no slower than replicas that divide nothing, the
+/* A search that is ended after the textbooks answers no slower than replicas that divide nothing, the
  * gradients or the weights, each searched to its end: on all nodes, and on one. */
 static void plan__of_no_time_is_no_slower_than_a_textbook(void **state)
 {
