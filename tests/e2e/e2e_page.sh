@@ -14,11 +14,6 @@ small_and_alone() {
 }
 verify "page: it is one file under 3 MB that loads nothing" small_and_alone
 
-if command -v emcc >/dev/null && [ -f build/page-sources/sqlite3.c ]; then
-    CHECK_SECONDS=850 check "page: the module is what these sources give, byte for byte" make -s CUDA=0 page-check
-else
-    skip "page: the module is what these sources give" "emcc or build/page-sources is missing (make page)"
-fi
 if command -v chromium chromium-browser google-chrome >/dev/null; then
     PYTHONPATH=tests/e2e python3 tests/e2e/page_questions.py "$elapse" "$page" \
         "$([ -n "${ELAPSE_TEST_ALL:-}" ] && echo 200 || echo 40)" "$tmp" | tee "$tmp/tap"
