@@ -29,7 +29,7 @@ static enum status run_page(const struct command *command, int argc, char **argv
     rc = output_open(&file, path, err);
     if (rc != OK)
         return rc;
-    fwrite(page_begin, 1, (size_t)(page_end - page_begin), file.out);
+    fwrite(page_begin, 1, (uintptr_t)page_end - (uintptr_t)page_begin, file.out);
     return atomic_close(&file, OK, err);
 }
 

@@ -6,11 +6,11 @@
 enum status shares_init(int num_stages, int num_micro_batches, struct freeze_shares *shares,
                         struct err *err)
 {
-    double *share = calloc((size_t)num_stages * (size_t)num_micro_batches + 1, sizeof *share);
-    if (!share)
-        return err_nomem(err);
-    *shares = (struct freeze_shares){num_stages, num_micro_batches, share};
-    return OK;
+    shares->num_stages = num_stages;
+    shares->num_micro_batches = num_micro_batches;
+    shares->share =
+        calloc((size_t)num_stages * (size_t)num_micro_batches + 1, sizeof *shares->share);
+    return shares->share ? OK : err_nomem(err);
 }
 
 enum status shares_copy(const struct freeze_shares *src, struct freeze_shares *dst, struct err *err)

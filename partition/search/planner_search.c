@@ -732,16 +732,16 @@ enum status search_only(struct search *search, struct judged *only, bool *one_cu
     enum status rc = search_open(search, &family, false);
     if (rc != OK || search->heap_size != 1)
         return rc;
-    struct node node = pop(search);
-    const int blocks = search_blocks_in_cut(search, node.frozen),
-              stages = node.num_ranks * node.chunks;
-    node.first_item = malloc(((size_t)stages + 1) * sizeof *node.first_item);
-    if (!node.first_item)
+    *only = (struct judged){.node = pop(search)};
+    struct node *node = &only->node;
+    const int blocks = search_blocks_in_cut(search, node->frozen),
+              stages = node->num_ranks * node->chunks;
+    node->first_item = malloc(((size_t)stages + 1) * sizeof *node->first_item);
+    if (!node->first_item)
         return err_nomem(search->err);
     for (int s = 0; s <= stages; s++)
-        node.first_item[s] =
+        node->first_item[s] =
             search->block[search->num_blocks - blocks + (int)((int64_t)blocks * s / stages)];
-    *only = (struct judged){.node = node};
     *one_cut = blocks == stages;
     *found = true;
     return OK;

@@ -33,8 +33,8 @@ struct crash_project {
 double crash_end_ns(const struct crash_project *project, const double *share, double *event_ns);
 
 /* Set share[num_works] so that the end comes soonest, and with as little of all shares in sum as lets
- * it. The end is at most CRASH_TOLERANCE of its time later than the soonest one, and the sum no more
- * than the least sum with the soonest end, but for as much.
+ * it. The end is at most CRASH_TOLERANCE of its time later than the soonest one. The sum is the least one
+ * where the run for it settles: in 193 of 200 random projects (tests/reference/shares_highs.py).
  *
  * ERR_INPUT: the shares do not settle, which no project is known to cause. ERR_NOMEM. Time
  * O(iterations * (events + works) * width^2) with 15 to 60 iterations; the width of a step's graph is a

@@ -415,7 +415,7 @@ static bool both_in_turn(const struct stream *a, const struct stream *b)
 static bool all_in_turn(const struct direct *d, const int *users, int n)
 {
     int at[MOST_USERS] = {0};
-    int64_t start[MOST_USERS], end[MOST_USERS], last = INT64_MIN;
+    int64_t start[MOST_USERS] = {INT64_MAX}, end[MOST_USERS], last = INT64_MIN;
     for (int u = 0; u < n; u++)
         wire_time(&d->streams[users[u]], 0, &start[u], &end[u]);
     for (;;) {

@@ -1,6 +1,6 @@
 #!/bin/bash
 # tests/e2e/e2e_page.sh - `elapse page`: the file, its module, and the page in a headless Chromium with the
-# program's numbers (page_questions.py). ELAPSE_TEST_ALL=1: 200 questions.
+# program's numbers (page_questions.py). ELAPSE_PAGE_QUESTIONS=200: more of them.
 # group: slow
 # seconds: 90
 . "$(dirname "$0")/lib.sh"
@@ -16,7 +16,7 @@ verify "page: it is one file under 3 MB that loads nothing" small_and_alone
 
 if command -v chromium chromium-browser google-chrome >/dev/null; then
     PYTHONPATH=tests/e2e python3 tests/e2e/page_questions.py "$elapse" "$page" \
-        "$([ -n "${ELAPSE_TEST_ALL:-}" ] && echo 200 || echo 40)" "$tmp" | tee "$tmp/tap"
+        "${ELAPSE_PAGE_QUESTIONS:-40}" "$tmp" | tee "$tmp/tap"
     [ "${PIPESTATUS[0]}" -eq 0 ] || report 1 "page: its questions" <"$tmp/tap"
 else
     skip "page: in a browser" "chromium is missing"
