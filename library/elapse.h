@@ -169,8 +169,9 @@ struct elapse_plan_info {
     int64_t microbatch_size; /* samples; the last micro-batch may have fewer */
     int64_t step_ns;         /* predicted */
     double samples_per_s;    /* predicted */
-    int64_t lower_bound_ns; /* no plan runs such a step in less; 0: the plan was read from a file */
-    int64_t candidates;     /* plans that the search compared; 0: read from a file */
+    int64_t
+        lower_bound_ns; /* no plan runs such a step in less; 0: it was read from a file, or has shares */
+    int64_t candidates; /* plans that the search compared; 0: read from a file */
 };
 ELAPSE_API void elapse_plan_info(const struct elapse_plan *plan, struct elapse_plan_info *info);
 

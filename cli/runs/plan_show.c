@@ -46,7 +46,6 @@ void plan_show_add_plan(struct json *json, const struct plan *plan)
     if (!plan->shares.share)
         return;
     struct json *timed = json_add_object(json, "timed");
-    json_add_int(timed, "step_ns", plan->step_ns);
     json_add_double(timed, "mean_share", mean_share(plan));
     struct json *stages = json_add_array(timed, "stages");
     for (int s = 0; s < plan->num_stages; s++) {

@@ -457,6 +457,8 @@ static enum status leave_out(const struct job *job, const struct setting *settin
     const enum status rc = plan_set_shares(setting, job->freeze.max_share, &result->plan, err);
     if (rc == OK) {
         result->whole_ns = whole_ns;
+        result->lower_bound_ns = 0; /* it is one of plans without shares */
+        result->gap = 0;
         result->samples_per_s = plan_samples_per_s(&result->plan, result->plan.step_ns);
     }
     return rc;

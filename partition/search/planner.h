@@ -13,7 +13,8 @@
  * candidates' cuts by local moves.
  *
  * Before the search some textbook plans of each layout are timed (planner_textbook.c), and the judge is
- * asked about the fastest. No answer is slower than that one, however early the watch ends the search.
+ * asked about the fastest. No answer is slower than that one. A watch that says no ends the textbooks too,
+ * so this holds of those that were timed by then.
  * The layouts are then searched one after the other, that of the fastest textbook plan first. Of a
  * layout that the watch leaves no time for there is a bound alone (search_ceiling()).
  *
@@ -183,8 +184,8 @@ struct planner_result {
     double samples_per_s; /* R * B / (step_ns + fill_ns) */
     int64_t whole_ns;     /* of the plan's step if no backward left anything out; 0: none does */
     int64_t
-        lower_bound_ns; /* no plan without shares in the search space, with any cut, processes the chosen
-                               plan's R * B samples in less time */
+        lower_bound_ns; /* no plan in the search space, with any cut, processes the chosen plan's R * B
+                               samples in less time; 0: its backwards have shares, or it was given */
     double gap;         /* step_ns / lower_bound_ns - 1 */
     int64_t candidates; /* combinations of K, R, M, schedule, recompute and placement */
     int64_t evaluated;  /* cuts of candidates that were lowered and weighed or timed */

@@ -31,9 +31,10 @@
 enum { MOST_ITERATIONS = 100, REFINEMENTS = 1, NOT_OPEN = -1 };
 #define GAP_TOLERANCE (0.6 * CRASH_TOLERANCE) /* of the objective */
 #define LACK_TOLERANCE 1e-7                   /* of a cost of about 1 */
-#define STEP_PART 0.95                        /* of the way to the nearest bound */
-#define LEAST_SLACK 1e-4                      /* at the begin, in the unit of times */
-#define SECOND_PRODUCT 1e-6                   /* of multiplier and slack, at the second begin */
+#define LOOSE_TOLERANCE 1e-5 /* of it, where rounding keeps multipliers from more */
+#define STEP_PART 0.95       /* of the way to the nearest bound */
+#define LEAST_SLACK 1e-4     /* at the begin, in the unit of times */
+#define SECOND_PRODUCT 1e-6  /* of multiplier and slack, at the second begin */
 
 /* The order of elimination: before an unknown is eliminated, arcs are added to the front. */
 struct turn {
@@ -624,7 +625,7 @@ static void keep_shares(const struct lp *lp, double *share)
 
 static enum status settle(struct lp *lp, double *lack, double *excess, struct err *err)
 {
-    double gap = INFINITY;
+    double gap = INFINITY, least = INFINITY;
     for (int i = 0; i < MOST_ITERATIONS; i++) {
         find_residuals(lp, lack, excess);
         double most = 0;
@@ -633,11 +634,14 @@ static enum status settle(struct lp *lp, double *lack, double *excess, struct er
         gap = mean_product(lp, 0, 0) * lp->rows;
         if (gap < GAP_TOLERANCE && most < LACK_TOLERANCE)
             return OK;
+        least = fmin(least, most);
         if (!(gap < INFINITY))
             break;
         if (!iterate(lp, lack, excess))
             return err_nomem(err);
     }
+    if (gap < GAP_TOLERANCE && least < LOOSE_TOLERANCE)
+        return OK;
     return err_set(err, ERR_INPUT, "shares of %d works do not settle", lp->works);
 }
 

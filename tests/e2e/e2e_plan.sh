@@ -232,6 +232,26 @@ same_without_file() {
 }
 export -f same_without_file
 expect "plan: model, cluster and batch need no file" 0 same bash -c same_without_file
+# K = 4 equal stages of f = i = w = 2 ms, M = 8: (M + K - 1)(f + i + w) is 66 ms, (K - 1)(f + i) + M(f + i + w / 2) 52 ms,
+# and three messages each way of 5 us 30 us more.
+timed=(plan --model uniform:layers=8,fwd=1ms,bwd_input=1ms,bwd_weight=1ms,act=1,params=1 --cluster h100-1x4 --batch 8
+    --set pipeline.num_stages=4 --set pipeline.num_microbatches=8 --set pipeline.num_replicas=1 --set pipeline.schedule=gpipe)
+expect "plan: timed freezing is said beside the whole step" 0 \
+    '^timed freezing: step 21.2 % below 66.0 ms, without 50 % of the weight gradients; by stage 50 50 50 50 %$' \
+    "$elapse" "${timed[@]}" --set freeze.max_share=0.5
+verify "plan: shares in JSON are those of the plan" eval '"$elapse" "${timed[@]}" --set freeze.max_share=0.5 --json |
+    python3 -c "import json, sys; p = json.load(sys.stdin); s = p[\"shares\"]; t = p[\"timed\"]
+assert abs(p[\"step_ns\"] - 52.03e6) < 100 and abs(t[\"mean_share\"] - .5) < 1e-5 and p[\"lower_bound_ns\"] == 0 and len(t[\"stages\"]) == 4 and len(s), p"'
+expect "plan: shares settle on the costs of kernels" 0 '^timed freezing: step 1[0-9.]* % below' "$elapse" plan --model llama3-8b \
+    --cluster h100-1x4 --batch 32 --set pipeline.num_stages=4 --set pipeline.schedule=1f1b --set freeze.max_share=0.5
+short_options_are_keys() {
+    local short=(plan --model gpt2 --cluster h100-1x2 --batch 16)
+    cmp <("$elapse" "${short[@]}" --tokens 1000000 --dtype bf16 --optimizer adamw --price 2.5 --framework fsdp | grep -v judged) \
+        <("$elapse" "${short[@]}" --set train.tokens=1000000 --set train.dtype=bf16 --set train.optimizer.kind=adamw \
+            --set cluster.price=2.5 --set train.framework=fsdp | grep -v judged) && echo same
+}
+export -f short_options_are_keys
+expect "plan: short options are their keys" 0 same bash -c short_options_are_keys
 expect "plan: --set has the last word over --batch" 0 '16 in all \(GBS\)' "$elapse" plan --model gpt2 \
     --cluster t4-1x2 --batch 8 --set train.batch.global=16
 expect "plan: a sweep needs no file" 0 '^ *t4-1x1 ' "$elapse" plan --model gpt2 --cluster t4-1x2 --batch 16 \
