@@ -196,8 +196,8 @@ libs=$(pkg-config --cflags sqlite3 libcjson ompi-c openblas 2>/dev/null ||
     pkg-config --cflags sqlite3 libcjson 2>/dev/null)
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
 [ -x "$nvcc" ] && libs="$libs -I$(realpath "$(dirname "$(realpath "$nvcc")")/../include")"
-rule "every header compiles alone" "$(for room in $rooms; do
-    for header in $(sources "$room" | grep '\.h$'); do
+headers_alone() {
+    while read -r header; do
         for lib in mpi cuda_runtime_api nccl cudnn cblas; do
             grep -qE "include *<$lib\.h>" "$header" &&
                 ! echo "#include <$lib.h>" | $cc $libs -fsyntax-only -x c - 2>/dev/null && continue 2
@@ -208,7 +208,12 @@ rule "every header compiles alone" "$(for room in $rooms; do
                 sed "s|^<stdin>|$header alone as C++|"
         fi
     done
-done)"
+}
+cores=$(nproc)
+rule "every header compiles alone" "$(for core in $(seq "$cores"); do
+    for room in $rooms; do sources "$room"; done | grep '\.h$' | awk "NR % $cores == $core - 1" | headers_alone &
+done
+wait)"
 
 # A path starts with the name of a room. One that stands for several files has NAME, <name>, *, { or the like.
 rule "every path in a comment or a page exists" "$({ find $rooms tests packaging examples docs -type f 2>/dev/null
