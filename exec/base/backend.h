@@ -375,8 +375,8 @@ struct backend {
     void (*add)(struct backend *be, int64_t num, const void *x, void *y); /* y += x */
     /* y += x in fp32: gradients of weights. */
     void (*accumulate)(struct backend *be, int64_t num, const float *x, float *y);
-    void (*scale)(struct backend *be, int64_t num, float factor,
-                  float *x); /* likewise; x *= factor */
+    /* x *= factor, of gradients too. */
+    void (*scale)(struct backend *be, int64_t num, float factor, float *x);
     /* Sums of squares in double, for many tensors at once. num, x and sums are host arrays; the
      * call waits for the results. */
     enum status (*sumsq_many)(struct backend *be, int count, const int64_t *num,
