@@ -31,15 +31,15 @@ def train(run, most=None):
     while run.epoch < run.epochs and (most is None or run.epoch < most):
         for batch in run:
             loss = run.step(batch)
-            every = [None] * run.world
+            every, shares = [None] * run.world, run.layout.shares
             dist.all_gather_object(every, (None if loss is None else loss.item(), run.samples,
-                                           run.layout.replica, run.layout.place))
+                                           run.layout.replica, run.layout.place,
+                                           [set(o) for o in shares.out] if shares else None))
             losses = [e[0] for e in every if e[0] is not None]
-            samples = [i for e in sorted((e for e in every if e[3] == 0), key=lambda e: e[2])
-                       for i in e[1]]
-            shares = run.layout.shares
-            out = [set(o) for o in shares.out] if shares else None
-            rows.append((sum(losses) / len(losses), run.frozen, samples, out))
+            # A rank without a stage chooses nothing: the ranks of the first place tell.
+            first = sorted((e for e in every if e[3] == 0), key=lambda e: e[2])
+            samples = [i for e in first for i in e[1]]
+            rows.append((sum(losses) / len(losses), run.frozen, samples, first[0][4]))
     return rows
 
 
