@@ -26,7 +26,7 @@ class Chromium:
             stderr=subprocess.DEVNULL)
         os.close(theirs_in)
         os.close(theirs_out)
-        self.count, self.buffer, self.session, self.errors = 0, b"", None, []
+        self.count, self.buffer, self.session, self.errors, self.loads = 0, b"", None, [], 0
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         self.call("Page.enable")
@@ -49,7 +49,11 @@ class Chromium:
                 raise RuntimeError("Chromium ended")
             self.buffer += part
         line, self.buffer = self.buffer.split(b"\0", 1)
-        return json.loads(line)
+        got = json.loads(line)
+        self.loads += got.get("method") == "Page.loadEventFired"
+        if got.get("method") == "Runtime.exceptionThrown":
+            self.errors.append(got["params"]["exceptionDetails"])
+        return got
 
     def call(self, method, **params):
         self.count += 1
@@ -59,12 +63,17 @@ class Chromium:
         os.write(self.write_end, json.dumps(message).encode() + b"\0")
         while True:
             got = self.receive()
-            if got.get("method") == "Runtime.exceptionThrown":
-                self.errors.append(got["params"]["exceptionDetails"])
             if got.get("id") == self.count:
                 if "error" in got:
                     raise RuntimeError(f"{method}: {got['error']}")
                 return got["result"]
+
+    def load(self, method, **params):
+        """Page.navigate or Page.reload, until the page's scripts have run: before that its names are unknown."""
+        before = self.loads
+        self.call(method, **params)
+        while self.loads == before:
+            self.receive()
 
     def js(self, expression):
         got = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)

@@ -16,7 +16,7 @@ verify "page: it is one file under 3 MB that loads nothing" small_and_alone
 
 if command -v chromium chromium-browser google-chrome >/dev/null; then
     PYTHONPATH=tests/e2e python3 tests/e2e/page_questions.py "$elapse" "$page" \
-        "${ELAPSE_PAGE_QUESTIONS:-40}" "$tmp" | tee "$tmp/tap"
+        "${ELAPSE_PAGE_QUESTIONS:-40}" "$tmp" 2>&1 | tee "$tmp/tap"
     [ "${PIPESTATUS[0]}" -eq 0 ] || report 1 "page: its questions" <"$tmp/tap"
 else
     skip "page: in a browser" "chromium is missing"
