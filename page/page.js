@@ -27,6 +27,7 @@ const CONTROLS = [
   {group: 'Layout (empty: searched)', id: 'schedule', label: 'Schedule', key: 'pipeline.schedule', words: true, together: true},
   {group: 'Layout (empty: searched)', id: 'recompute', label: 'Recompute', key: 'pipeline.recompute', words: true, together: true},
   {group: 'Layout (empty: searched)', id: 'shard', label: 'Shard', key: 'pipeline.shard', words: true, together: true},
+  {group: 'Layout (empty: searched)', id: 'work', label: 'Search: at most this many looks', option: '--work', hint: '10 s of time', wide: true},
 ];
 /* The program searches these keys if a job names none of them. If one is fixed, the others are auto. */
 const TOGETHER = ['pipeline.tensor', 'pipeline.shard', 'pipeline.expert', 'pipeline.sequence_parallel',

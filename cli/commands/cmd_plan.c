@@ -41,7 +41,7 @@ struct request {
     struct option_list overrides, sweeps;
     int64_t frozen_layers;
     int64_t from_frozen; /* -1: print no transition */
-    int64_t budget_ns;
+    int64_t budget_ns, max_looks;
     bool cached, all_frozen, explain, as_json, quiet, simulate, no_simulate;
     bool csv, table; /* of a sweep */
     bool stages;     /* print all of them */
@@ -62,7 +62,8 @@ static void solve(const struct request *q, const struct job *job, const struct c
                                        .explain = q->explain,
                                        .quiet = q->quiet,
                                        .advise = !q->all_frozen && q->sweeps.count == 0,
-                                       .budget_ns = q->budget_ns};
+                                       .budget_ns = q->budget_ns,
+                                       .max_looks = q->max_looks};
     const int64_t begin = clock_now_ns();
     enum status rc = plan_search(job, cost, &search, &answer->result, &answer->err);
     THEN(plan_memory_find(&setting, &answer->result.plan, &answer->memory, &answer->err));
@@ -409,6 +410,7 @@ static enum status run_from(const struct command *command, const struct request 
                                   .db_path = q->db_path,
                                   .overrides = &q->overrides,
                                   .budget_ns = q->budget_ns,
+                                  .max_looks = q->max_looks,
                                   .as_json = q->as_json,
                                   .quiet = q->quiet,
                                   .stages = q->stages,
@@ -469,6 +471,11 @@ static enum status run(const struct command *command, int argc, char **argv, str
                "processor time of the search; the best plan found by then, with its bound (default "
                "10s; 0: to "
                "its end, but at most 5min)"),
+        OPTION(
+            "work", INT, &q.max_looks, "N",
+            "in place of --budget: end the search after N looks at its state, on any machine with "
+            "the same plan",
+            .min = 1, .max = INT64_MAX / 16),
         OPTION("sweep", LIST, &q.sweeps, "path=v1,v2,...",
                "a table over a job key (repeatable: cross product)"),
         OPTION("csv", FLAG, &q.csv, NULL, "that table as CSV"),

@@ -43,12 +43,16 @@ static enum status side_open(const struct plan_from *ask, const struct json *jso
     return rc;
 }
 
+/* Search for 1/part of the budget. */
 static enum status search(const struct plan_from *ask, const struct job *job,
-                          const struct cost *cost, int64_t budget_ns, struct plan_answer *answer)
+                          const struct cost *cost, int part, struct plan_answer *answer)
 {
     const struct setting setting = {&job->model, &job->cluster, cost};
-    const struct plan_search search = {
-        .unshared = ask->unshared, .quiet = ask->quiet, .advise = true, .budget_ns = budget_ns};
+    const struct plan_search search = {.unshared = ask->unshared,
+                                       .quiet = ask->quiet,
+                                       .advise = true,
+                                       .budget_ns = ask->budget_ns / part,
+                                       .max_looks = ask->max_looks / part};
     const int64_t begin = clock_now_ns();
     enum status rc = plan_search(job, cost, &search, &answer->result, &answer->err);
     THEN(plan_memory_find(&setting, &answer->result.plan, &answer->memory, &answer->err));
@@ -124,8 +128,7 @@ static enum status make_today(const struct plan_from *ask, const struct command_
     enum status rc = cluster_copy(&today->job.cluster, &ample.cluster, err);
     for (int d = 0; rc == OK && d < ample.cluster.num_devices; d++)
         ample.cluster.devices[d].mem_bytes = INT64_MAX;
-    if (rc == OK &&
-        search(ask, &ample, &today->cost.cost, ask->budget_ns / 4, &today->answer) == OK) {
+    if (rc == OK && search(ask, &ample, &today->cost.cost, 4, &today->answer) == OK) {
         rc = cut_as_given(&ample, given, &today->answer.result.plan, err);
         THEN(judge(ask, &ample, today, err));
     } else if (rc == OK && why->status == OK) {
@@ -226,7 +229,7 @@ enum status plan_from(const struct command *command, const struct plan_from *ask
     THEN(side_open(ask, given.job, &other, err));
     other.job.pipeline.target = target;
     if (rc == OK)
-        search(ask, &other.job, &other.cost.cost, ask->budget_ns, &other.answer);
+        search(ask, &other.job, &other.cost.cost, 1, &other.answer);
     const bool runs = rc == OK && today.answer.err.status == OK && fits(&today.answer.memory);
     const double now = runs ? today.answer.result.samples_per_s : 0;
     const bool found = other.answer.err.status == OK && other.answer.result.samples_per_s > now;

@@ -10,7 +10,7 @@ struct plan_from {
     const char *framework, *cluster, *db_path;
     const char *model; /* NULL: the flags name it */
     const struct option_list *overrides;
-    int64_t budget_ns;
+    int64_t budget_ns, max_looks; /* of plan_search.h */
     bool as_json, quiet, stages;
     bool unshared; /* rank plans without shared links */
 };

@@ -39,6 +39,7 @@ static void on_interrupt(int signal_number)
 struct watch {
     struct ticker ticker;
     int64_t begin_work_ns, budget_ns; /* of the thread's processor time */
+    int64_t looks, max_looks;         /* calls of search_continues(); max_looks > 0: the budget */
     const double *shares;             /* by phase */
     double patience;
     bool first; /* any plan will do */
@@ -60,10 +61,13 @@ static void show_progress(struct ticker *ticker, int64_t ns, const struct planne
     ticker_say(ticker, stderr, text);
 }
 
-/* Whether the search has had this much processor time. That is no more than the time of the clock, which
- * costs less to read. */
-static bool has_worked(const struct watch *watch, double ns)
+/* Whether the search has had this share of its budget. Processor time is no more than the time of the
+ * clock, which costs less to read. */
+static bool used_up(const struct watch *watch, double share)
 {
+    const double ns = share * (double)watch->budget_ns;
+    if (watch->max_looks > 0)
+        return (double)watch->looks >= share * (double)watch->max_looks;
     return (double)(clock_now_ns() - watch->ticker.begin_ns) >= ns &&
            (double)(clock_work_ns() - watch->begin_work_ns) >= ns;
 }
@@ -74,10 +78,10 @@ static bool search_continues(void *ctx, const struct planner_progress *p)
     const int64_t ns = clock_now_ns() - watch->ticker.begin_ns;
     if (ticker_due(&watch->ticker))
         show_progress(&watch->ticker, ns, p);
+    watch->looks++;
     const double patience = p->best_per_s > 0 ? 1 : watch->patience;
-    const double share = watch->shares[p->phase] * patience;
     watch->ended = interrupted || (watch->first && p->best_per_s > 0) ||
-                   (watch->budget_ns > 0 && has_worked(watch, share * (double)watch->budget_ns));
+                   used_up(watch, watch->shares[p->phase] * patience);
     return !watch->ended;
 }
 
@@ -204,7 +208,7 @@ static bool fits_nodes(const struct job *job, const struct run_state *state,
 }
 
 /* No plan exists. If one does on more nodes, say how many devices would do. Whatever time the search
- * had, this one has a second. */
+ * had, this one has a second, or as many looks as the search. */
 static void hint_devices(const struct job *job, const struct run_state *state,
                          const struct planner_judge *judge, struct err *err)
 {
@@ -220,10 +224,12 @@ static void hint_devices(const struct job *job, const struct run_state *state,
     watch->shares = safe_shares;
     watch->patience = 1;
     watch->budget_ns = clock_work_ns() - watch->begin_work_ns + HINT_NS;
+    if (watch->max_looks > 0)
+        watch->max_looks += watch->looks;
     /* Double the nodes until a plan exists, then bisect. */
     while ((high == 0 && low <= HINT_DEVICES / 2 / a_node) || high - low > 1) {
         const int nodes = high == 0 ? 2 * low : low + (high - low) / 2;
-        if (has_worked(watch, (double)watch->budget_ns))
+        if (used_up(watch, 1))
             break;
         if (fits_nodes(job, state, judge, nodes, &devices)) {
             high = nodes;
@@ -273,7 +279,8 @@ enum status plan_search(const struct job *job, const struct cost *cost,
                                     .cache_room = search->cached,
                                     .cache_filled = search->cached};
     const struct setting setting = {&job->model, &job->cluster, cost};
-    struct watch watch = {.budget_ns = search->budget_ns > 0 ? search->budget_ns : PLAN_LONGEST_NS};
+    struct watch watch = {.budget_ns = search->budget_ns > 0 ? search->budget_ns : PLAN_LONGEST_NS,
+                          .max_looks = search->max_looks};
     struct sigaction stop = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND}, before;
     interrupted = 0;
     sigaction(SIGINT, &stop, &before);

@@ -21,6 +21,8 @@ struct plan_search {
     bool quiet;        /* no progress */
     bool advise;       /* if there is no plan, look for a number of devices that would do */
     int64_t budget_ns; /* 0: PLAN_LONGEST_NS, so that it ends */
+    int64_t max_looks; /* > 0: the budget in calls of the planner's watch, in place of a time. The
+                          answer then depends on no clock */
 };
 
 /* The largest share of its memory that a device needs for the plan; 0 if no device has a limit. */

@@ -508,7 +508,7 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
     printf("%lld candidates, %lld cuts of them judged in %s\n", (long long)result->candidates,
            (long long)result->evaluated, format_ns(answer->solve_ns, b, sizeof b));
     if (!result->complete)
-        printf("search stopped by its time limit; --budget raises it\n");
+        printf("search stopped by its budget; --budget raises it\n");
 }
 
 void plan_show_print_others(const struct job *job, const struct plan_answer *answer)

@@ -20,7 +20,7 @@ def told(*words):
 
 def timeless(answer):
     if isinstance(answer, dict):
-        return {key: timeless(value) for key, value in answer.items() if key != "solve_ns"}
+        return {key: timeless(value) for key, value in answer.items() if key not in ("solve_ns", "processor_ns")}
     return list(map(timeless, answer)) if isinstance(answer, list) else answer
 
 
