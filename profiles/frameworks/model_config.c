@@ -1,8 +1,8 @@
 /* config.json of transformers: a table of keys for each model_type, with the defaults that
  * transformers has for absent keys. Every other key is in one of three tables: `rules` has those
  * that are refused unless they say what we compute, `unmodelled` those that change something that we
- * leave out, `harmless` those that change neither parameters nor mathematics. To add a type, add its
- * table of keys, a row of `types`, and its keys to these three. */
+ * leave out, `harmless` those that change neither parameters nor mathematics. To add a type, add a row
+ * of `types`, and its other keys to these three. */
 #include "profiles/frameworks/model_config.h"
 
 #include <math.h>
@@ -27,325 +27,57 @@ struct config_key {
     {                                                                                              \
         key, offsetof(struct model_spec, member), fallback                                         \
     }
+#define WINDOW(tokens) KEY("sliding_window", block.window, tokens)
+#define WINDOW_FROM_28 KEY("max_window_layers", block.window_from, 28)
+#define TOP_K(n) KEY("num_experts_per_tok", experts_active, n)
+#define LOCAL_EXPERTS(n) KEY("num_local_experts", experts, n)
+#define EXPERT_MLP(width) KEY("moe_intermediate_size", expert_mlp, width)
+#define VOCAB(n) KEY("vocab_size", vocab, n)
+#define TIED(is) KEY("tie_word_embeddings", tied_head, is)
+#define SIZES(hidden_, layers_, heads_)                                                            \
+    KEY("hidden_size", hidden, hidden_), KEY("num_hidden_layers", num_layers, layers_),            \
+        KEY("num_attention_heads", heads, heads_)
+#define IMAGES(image_, patch_, channels_)                                                          \
+    KEY("image_size", image, image_), KEY("patch_size", patch, patch_),                            \
+        KEY("num_channels", channels, channels_)
+#define DECODER_KEYS(hidden_, layers_, heads_, mlp_, vocab_, kv_heads_, head_dim_, tied)           \
+    SIZES(hidden_, layers_, heads_), KEY("intermediate_size", mlp, mlp_), VOCAB(vocab_),           \
+        KEY("num_key_value_heads", kv_heads, kv_heads_), KEY("head_dim", head_dim, head_dim_),     \
+        TIED(tied)
 #define LLAMA_KEYS(kv_heads_)                                                                      \
-    KEY("hidden_size", hidden, 4096), KEY("num_hidden_layers", num_layers, 32),                    \
-        KEY("num_attention_heads", heads, 32), KEY("intermediate_size", mlp, 11008),               \
-        KEY("vocab_size", vocab, 32000), KEY("num_key_value_heads", kv_heads, kv_heads_),          \
-        KEY("tie_word_embeddings", tied_head, 0)
+    SIZES(4096, 32, 32), KEY("intermediate_size", mlp, 11008), VOCAB(32000),                       \
+        KEY("num_key_value_heads", kv_heads, kv_heads_), TIED(0)
 #define DEEPSEEK_KEYS                                                                              \
-    LLAMA_KEYS(0), KEY("n_routed_experts", experts, 0),                                            \
-        KEY("num_experts_per_tok", experts_active, 0),                                             \
-        KEY("moe_intermediate_size", expert_mlp, 0), KEY("n_shared_experts", shared_experts, 0),   \
-        KEY("first_k_dense_replace", dense_layers, 0)
+    LLAMA_KEYS(0), KEY("n_routed_experts", experts, 0), TOP_K(0), EXPERT_MLP(0),                   \
+        KEY("n_shared_experts", shared_experts, 0), KEY("first_k_dense_replace", dense_layers, 0)
 #define LATENT_KEYS                                                                                \
     KEY("kv_lora_rank", kv_rank, 512), KEY("q_lora_rank", q_rank, 0),                              \
         KEY("qk_nope_head_dim", head_dim, 128), KEY("qk_rope_head_dim", rope_dim, 64),             \
         KEY("v_head_dim", v_dim, 128)
-
-static const struct config_key vit_keys[] = {
-    KEY("hidden_size", hidden, 768),       KEY("num_hidden_layers", num_layers, 12),
-    KEY("num_attention_heads", heads, 12), KEY("intermediate_size", mlp, 3072),
-    KEY("image_size", image, 224),         KEY("patch_size", patch, 16),
-    KEY("num_channels", channels, 3),      {NULL, 0, 0}
-};
-static const struct config_key bert_keys[] = {
-    KEY("hidden_size", hidden, 768),
-    KEY("num_hidden_layers", num_layers, 12),
-    KEY("num_attention_heads", heads, 12),
-    KEY("intermediate_size", mlp, 3072),
-    KEY("vocab_size", vocab, 30522),
-    KEY("max_position_embeddings", max_seq, 512),
-    {NULL, 0, 0}
-};
-static const struct config_key gpt2_keys[] = {
-    KEY("n_embd", hidden, 768),      KEY("n_layer", num_layers, 12),    KEY("n_head", heads, 12),
-    KEY("vocab_size", vocab, 50257), KEY("n_positions", max_seq, 1024), {NULL, 0, 0}
-};
-static const struct config_key llama_keys[] = {
-    LLAMA_KEYS(0), KEY("head_dim", head_dim, 0), {NULL, 0, 0}
-};
-static const struct config_key mistral_keys[] = {
-    LLAMA_KEYS(8),
-    KEY("head_dim", head_dim, 0),
-    KEY("sliding_window", block.window, 4096),
-    {NULL, 0, 0}
-};
-static const struct config_key qwen2_keys[] = {
-    LLAMA_KEYS(32),
-    KEY("head_dim", head_dim, 0),
-    KEY("sliding_window", block.window, 4096),
-    KEY("max_window_layers", block.window_from, 28),
-    {NULL, 0, 0}
-};
-static const struct config_key mixtral_keys[] = {
-    LLAMA_KEYS(8),
-    KEY("head_dim", head_dim, 0),
-    KEY("sliding_window", block.window, 0),
-    KEY("num_local_experts", experts, 8),
-    KEY("num_experts_per_tok", experts_active, 2),
-    {NULL, 0, 0}
-};
-static const struct config_key deepseek_keys[] = {
-    DEEPSEEK_KEYS, {NULL, 0, 0}
-};
-static const struct config_key deepseek_v2_keys[] = {
-    DEEPSEEK_KEYS, LATENT_KEYS, {NULL, 0, 0}
-};
-
-#define DECODER_KEYS(hidden_, layers_, heads_, mlp_, vocab_, kv_heads_, head_dim_, tied)           \
-    KEY("hidden_size", hidden, hidden_), KEY("num_hidden_layers", num_layers, layers_),            \
-        KEY("num_attention_heads", heads, heads_), KEY("intermediate_size", mlp, mlp_),            \
-        KEY("vocab_size", vocab, vocab_), KEY("num_key_value_heads", kv_heads, kv_heads_),         \
-        KEY("head_dim", head_dim, head_dim_), KEY("tie_word_embeddings", tied_head, tied)
-static const struct config_key qwen3_keys[] = {
-    DECODER_KEYS(4096, 32, 32, 22016, 151936, 32, 128, 0),
-    KEY("sliding_window", block.window, 0),
-    KEY("max_window_layers", block.window_from, 28),
-    {NULL, 0, 0}
-};
-static const struct config_key qwen3_moe_keys[] = {
-    DECODER_KEYS(2048, 24, 32, 6144, 151936, 4, 0, 0),
-    KEY("sliding_window", block.window, 0),
-    KEY("num_local_experts", experts, 128),
-    KEY("num_experts", experts, KEEP),
-    KEY("num_experts_per_tok", experts_active, 8),
-    KEY("moe_intermediate_size", expert_mlp, 768),
-    KEY("decoder_sparse_step", block.moe_every, 1),
-    {NULL, 0, 0}
-};
-static const struct config_key glm4_keys[] = {
-    DECODER_KEYS(4096, 40, 32, 13696, 151552, 2, 128, 0),
-    KEY("attention_bias", qkv_bias, ON),
-    {NULL, 0, 0}
-};
-static const struct config_key smollm3_keys[] = {
-    DECODER_KEYS(2048, 36, 16, 11008, 128256, 4, 0, ON), {NULL, 0, 0}
-};
-static const struct config_key seed_oss_keys[] = {
-    DECODER_KEYS(4096, 64, 80, 27648, 155136, 8, 128, 0),
-    KEY("attention_bias", qkv_bias, ON),
-    {NULL, 0, 0}
-};
-static const struct config_key ernie_keys[] = {
-    DECODER_KEYS(1024, 18, 16, 3072, 103424, 2, 128, ON), {NULL, 0, 0}
-};
-static const struct config_key olmo3_keys[] = {
-    DECODER_KEYS(4096, 32, 32, 11008, 50304, 0, 0, 0),
-    KEY("sliding_window", block.window, 4096),
-    {NULL, 0, 0}
-};
-static const struct config_key exaone4_keys[] = {
-    DECODER_KEYS(4096, 32, 32, 16384, 102400, 32, 0, 0),
-    KEY("sliding_window", block.window, 4096),
-    KEY("sliding_window_pattern", block.full_every, KEEP),
-    {NULL, 0, 0}
-};
 #define ROUTED_KEYS                                                                                \
-    KEY("n_routed_experts", experts, 0), KEY("num_experts_per_tok", experts_active, 0),            \
-        KEY("moe_intermediate_size", expert_mlp, 1408),                                            \
+    KEY("n_routed_experts", experts, 0), TOP_K(0), EXPERT_MLP(1408),                               \
         KEY("n_shared_experts", shared_experts, 0), KEY("first_k_dense_replace", dense_layers, 0), \
         KEY("attention_bias", qkv_bias, 0)
-static const struct config_key glm4_moe_keys[] = {
-    DECODER_KEYS(4096, 46, 96, 10944, 151552, 8, 0, 0), ROUTED_KEYS, {NULL, 0, 0}
-};
-static const struct config_key dots1_keys[] = {
-    DECODER_KEYS(4608, 62, 32, 10944, 152064, 32, 0, 0), ROUTED_KEYS, {NULL, 0, 0}
-};
-static const struct config_key glm_keys[] = {
-    DECODER_KEYS(4096, 40, 32, 13696, 151552, 2, 128, 0),
-    KEY("attention_bias", qkv_bias, ON),
-    {NULL, 0, 0}
-};
-static const struct config_key hunyuan_keys[] = {
-    DECODER_KEYS(4096, 32, 32, 11008, 290943, 0, 0, 0), {NULL, 0, 0}
-};
-static const struct config_key qwen2_moe_keys[] = {
-    DECODER_KEYS(2048, 24, 16, 5632, 151936, 16, 0, 0),
-    KEY("sliding_window", block.window, 4096),
-    KEY("max_window_layers", block.window_from, 28),
-    KEY("num_experts", experts, 60),
-    KEY("num_experts_per_tok", experts_active, 4),
-    KEY("moe_intermediate_size", expert_mlp, 1408),
-    KEY("shared_expert_intermediate_size", shared_experts, 5632),
-    KEY("decoder_sparse_step", block.moe_every, 1),
-    KEY("qkv_bias", qkv_bias, ON),
-    {NULL, 0, 0}
-};
-static const struct config_key olmoe_keys[] = {
-    DECODER_KEYS(2048, 16, 16, 2048, 50304, 0, 0, 0),
-    KEY("num_experts", experts, 64),
-    KEY("num_experts_per_tok", experts_active, 8),
-    {NULL, 0, 0}
-};
-static const struct config_key granitemoe_keys[] = {
-    DECODER_KEYS(4096, 32, 32, 11008, 32000, 0, 0, 0),
-    KEY("num_local_experts", experts, 8),
-    KEY("num_experts_per_tok", experts_active, 2),
-    {NULL, 0, 0}
-};
-static const struct config_key minimax_m2_keys[] = {
-    DECODER_KEYS(3072, 62, 48, 1536, 200064, 8, 128, 0),
-    KEY("num_local_experts", experts, 256),
-    KEY("num_experts_per_tok", experts_active, 8),
-    {NULL, 0, 0}
-};
-static const struct config_key llama4_keys[] = {
-    KEY("hidden_size", hidden, 5120),
-    KEY("num_hidden_layers", num_layers, 48),
-    KEY("num_attention_heads", heads, 40),
-    KEY("num_key_value_heads", kv_heads, 8),
-    KEY("head_dim", head_dim, 128),
-    KEY("intermediate_size", expert_mlp, 8192),
-    KEY("intermediate_size_mlp", mlp, 16384),
-    KEY("vocab_size", vocab, 202048),
-    KEY("tie_word_embeddings", tied_head, 0),
-    KEY("num_local_experts", experts, 16),
-    KEY("num_experts_per_tok", experts_active, 1),
-    KEY("interleave_moe_layer_step", block.moe_every, 1),
-    {NULL, 0, 0}
-};
-static const struct config_key nemotron_keys[] = {
-    DECODER_KEYS(6144, 32, 48, 24576, 256000, 0, 0, 0), {NULL, 0, 0}
-};
-static const struct config_key stablelm_keys[] = {
-    DECODER_KEYS(2560, 32, 32, 6912, 50304, 32, 0, 0),
-    KEY("use_qkv_bias", qkv_bias, 0),
-    {NULL, 0, 0}
-};
-static const struct config_key arcee_keys[] = {
-    DECODER_KEYS(2560, 32, 32, 18432, 32000, 0, 0, 0), {NULL, 0, 0}
-};
-static const struct config_key gemma_keys[] = {
-    DECODER_KEYS(3072, 28, 16, 24576, 256000, 16, 256, ON), {NULL, 0, 0}
-};
-static const struct config_key gemma2_keys[] = {
-    DECODER_KEYS(2304, 26, 8, 9216, 256000, 4, 256, ON),
-    KEY("sliding_window", block.window, 4096),
-    {NULL, 0, 0}
-};
-static const struct config_key gemma3_keys[] = {
-    DECODER_KEYS(2304, 26, 8, 9216, 262208, 4, 256, ON),
-    KEY("sliding_window", block.window, 4096),
-    KEY("sliding_window_pattern", block.full_every, KEEP),
-    KEY("_sliding_window_pattern", block.full_every, KEEP),
-    {NULL, 0, 0}
-};
-static const struct config_key olmo_keys[] = {
-    DECODER_KEYS(4096, 32, 32, 11008, 50304, 0, 0, 0), {NULL, 0, 0}
-};
-static const struct config_key cohere_keys[] = {
-    DECODER_KEYS(8192, 40, 64, 22528, 256000, 0, 0, ON), {NULL, 0, 0}
-};
-static const struct config_key gpt_oss_keys[] = {
-    DECODER_KEYS(2880, 36, 64, 2880, 201088, 8, 64, 0),
-    KEY("sliding_window", block.window, 128),
-    KEY("num_local_experts", experts, 128),
-    KEY("num_experts_per_tok", experts_active, 4),
-    KEY("experts_per_token", experts_active, KEEP),
-    {NULL, 0, 0}
-};
-static const struct config_key phi_keys[] = {
-    DECODER_KEYS(2048, 24, 32, 8192, 51200, 0, 0, 0), {NULL, 0, 0}
-};
-static const struct config_key phi3_keys[] = {
-    DECODER_KEYS(3072, 32, 32, 8192, 32064, 0, 0, 0),
-    KEY("sliding_window", block.window, 0),
-    {NULL, 0, 0}
-};
-static const struct config_key gpt_neox_keys[] = {
-    DECODER_KEYS(6144, 44, 64, 24576, 50432, 0, 0, 0), {NULL, 0, 0}
-};
-static const struct config_key starcoder2_keys[] = {
-    DECODER_KEYS(3072, 30, 24, 12288, 49152, 2, 0, ON),
-    KEY("sliding_window", block.window, 0),
-    {NULL, 0, 0}
-};
-static const struct config_key opt_keys[] = {
-    KEY("hidden_size", hidden, 768),           KEY("num_hidden_layers", num_layers, 12),
-    KEY("num_attention_heads", heads, 12),     KEY("ffn_dim", mlp, 3072),
-    KEY("vocab_size", vocab, 50272),           KEY("max_position_embeddings", max_seq, 2048),
-    KEY("tie_word_embeddings", tied_head, ON), {NULL, 0, 0}
-};
-static const struct config_key bloom_keys[] = {
-    KEY("hidden_size", hidden, 64),
-    KEY("n_embed", hidden, KEEP),
-    KEY("n_layer", num_layers, 2),
-    KEY("num_hidden_layers", num_layers, KEEP),
-    KEY("n_head", heads, 8),
-    KEY("num_attention_heads", heads, KEEP),
-    KEY("vocab_size", vocab, 250880),
-    KEY("tie_word_embeddings", tied_head, ON),
-    {NULL, 0, 0}
-};
-static const struct config_key falcon_keys[] = {
-    KEY("hidden_size", hidden, 4544),
-    KEY("num_hidden_layers", num_layers, 32),
-    KEY("n_layer", num_layers, KEEP),
-    KEY("num_attention_heads", heads, 71),
-    KEY("n_head", heads, KEEP),
-    KEY("vocab_size", vocab, 65024),
-    KEY("tie_word_embeddings", tied_head, ON),
-    {NULL, 0, 0}
-};
-/* Types of FAMILY_COMPOSED; read_composed() has the keys that are lists or texts. */
-static const struct config_key t5_keys[] = {
-    KEY("d_model", hidden, 512),
-    KEY("d_kv", head_dim, 64),
-    KEY("d_ff", mlp, 2048),
-    KEY("num_heads", heads, 8),
-    KEY("num_layers", encoder.layers, 6),
-    KEY("vocab_size", vocab, 32128),
-    KEY("relative_attention_num_buckets", buckets, 32),
-    KEY("tie_word_embeddings", tied_head, ON),
-    {NULL, 0, 0}
-};
-static const struct config_key whisper_keys[] = {
-    KEY("d_model", hidden, 384),
-    KEY("encoder_layers", encoder.layers, 4),
-    KEY("decoder_layers", num_layers, 4),
-    KEY("encoder_attention_heads", heads, 6),
-    KEY("encoder_ffn_dim", mlp, 1536),
-    KEY("vocab_size", vocab, 51865),
-    KEY("num_mel_bins", channels, 80),
-    KEY("max_source_positions", encoder.seq, 1500),
-    KEY("max_target_positions", max_seq, 448),
-    {NULL, 0, 0}
-};
-static const struct config_key mllama_keys[] = {
-    KEY("hidden_size", hidden, 4096),         KEY("num_hidden_layers", num_layers, 40),
-    KEY("num_attention_heads", heads, 32),    KEY("num_key_value_heads", kv_heads, 8),
-    KEY("intermediate_size", mlp, 14336),     KEY("vocab_size", vocab, 128256),
-    KEY("tie_word_embeddings", tied_head, 0), {NULL, 0, 0}
-};
-static const struct config_key swin_keys[] = {
-    KEY("embed_dim", hidden, 96),        KEY("image_size", image, 224),
-    KEY("patch_size", patch, 4),         KEY("num_channels", channels, 3),
-    KEY("window_size", block.window, 7), {NULL, 0, 0}
-};
-static const struct config_key clip_keys[] = {
-    KEY("projection_dim", project, 512), {NULL, 0, 0}
-};
-static const struct config_key clip_vision_keys[] = {
-    KEY("hidden_size", hidden, 768),
-    KEY("num_hidden_layers", num_layers, 12),
-    KEY("num_attention_heads", heads, 12),
-    KEY("intermediate_size", mlp, 3072),
-    KEY("image_size", image, 224),
-    KEY("patch_size", patch, 32),
-    KEY("num_channels", channels, 3),
-    KEY("projection_dim", project, 512),
-    {NULL, 0, 0}
-};
-static const struct config_key clip_text_keys[] = {
-    KEY("hidden_size", encoder.hidden, 512),
-    KEY("num_hidden_layers", encoder.layers, 12),
-    KEY("num_attention_heads", encoder.heads, 8),
-    KEY("intermediate_size", encoder.mlp, 2048),
-    KEY("vocab_size", vocab, 49408),
-    KEY("max_position_embeddings", encoder.seq, 77),
-    KEY("projection_dim", project, 512),
-    {NULL, 0, 0}
-};
+#define VIT_KEYS SIZES(768, 12, 12), KEY("intermediate_size", mlp, 3072), IMAGES(224, 16, 3)
+/* Rows of `types`. */
+#define KEYS(...)                                                                                  \
+    (const struct config_key[])                                                                    \
+    {                                                                                              \
+        __VA_ARGS__,                                                                               \
+        {                                                                                          \
+            NULL, 0, 0                                                                             \
+        }                                                                                          \
+    }
+#define WORDS(...)                                                                                 \
+    (const char *const[])                                                                          \
+    {                                                                                              \
+        __VA_ARGS__, NULL                                                                          \
+    }
+#define DECODER(type, acts, eps_key, ...)                                                          \
+    {                                                                                              \
+        type, "llama", "hidden_act", acts, eps_key, NULL, KEYS(__VA_ARGS__)                        \
+    }
+
 static const char *const gelu_erf[] = {"gelu", NULL};
 static const char *const gelu_tanh[] = {"gelu_new", "gelu_pytorch_tanh", NULL};
 static const char *const gelu_any[] = {"gelu_pytorch_tanh", "gelu", "gelu_new", NULL};
@@ -354,13 +86,6 @@ static const char *const t5_acts[] = {"relu", "gated-gelu", "gated-silu", NULL};
 static const char *const clip_acts[] = {"quick_gelu", "gelu", NULL};
 static const char *const silu[] = {"silu", "swish", NULL};
 static const char *const relu2[] = {"relu2", NULL};
-static const char *const vit_heads[] = {"ViTForImageClassification", "ViTModel", NULL};
-static const char *const bert_heads[] = {"BertForSequenceClassification",
-                                         "BertForQuestionAnswering",
-                                         "BertForMaskedLM",
-                                         "BertForPreTraining",
-                                         "BertModel",
-                                         NULL};
 /* Types whose text part alone is read. */
 static const char *const with_texts[] = {"gemma3", "mllama", "mistral3", "llama4"};
 /* Types that are near: what of their layers is not modelled. */
@@ -386,17 +111,8 @@ static const struct {
     {"deepseek_v32",     "sparse attention's indexer"    },
     {"gemma3n_text",     "per-layer embeddings and AltUp"},
 };
-static const char *const gpt2_heads[] = {"GPT2LMHeadModel", "GPT2Model", NULL};
 
-static const char *const t5_heads[] = {"T5ForConditionalGeneration", "T5WithLMHeadModel", NULL};
-static const char *const whisper_heads[] = {"WhisperForConditionalGeneration", NULL};
-static const char *const deit_heads[] = {"DeiTForImageClassification",
-                                         "DeiTForImageClassificationWithTeacher", NULL};
-static const char *const swin_heads[] = {"SwinForImageClassification", NULL};
-static const char *const clip_heads[] = {"CLIPModel", NULL};
-static const char *const clip_vision_heads[] = {"CLIPVisionModelWithProjection", NULL};
-static const char *const clip_text_heads[] = {"CLIPTextModelWithProjection", NULL};
-
+/* clang-format off */
 static const struct config_type {
     const char *type, *preset; /* dims without a key are the preset's */
     const char *act_key;       /* of the activation */
@@ -405,63 +121,133 @@ static const struct config_type {
     const char *const *heads;  /* classes that we compute; NULL: every ...ForCausalLM */
     const struct config_key *keys;
 } types[] = {
-    {"vit",               "vit-b16",             "hidden_act",          gelu_erf,  "layer_norm_eps",     vit_heads,         vit_keys        },
-    {"bert",              "bert-base",           "hidden_act",          gelu_erf,  "layer_norm_eps",     bert_heads,        bert_keys       },
-    {"gpt2",              "gpt2",                "activation_function", gelu_tanh, "layer_norm_epsilon", gpt2_heads,        gpt2_keys       },
-    {"llama",             "llama",               "hidden_act",          silu,      "rms_norm_eps",       NULL,              llama_keys      },
-    {"mistral",           "llama",               "hidden_act",          silu,      "rms_norm_eps",       NULL,              mistral_keys    },
-    {"qwen2",             "llama",               "hidden_act",          silu,      "rms_norm_eps",       NULL,              qwen2_keys      },
-    {"mixtral",           "llama",               "hidden_act",          silu,      NULL,                 NULL,              mixtral_keys    },
-    {"deepseek",          "llama",               "hidden_act",          silu,      NULL,                 NULL,              deepseek_keys   },
-    {"deepseek_v2",       "llama",               "hidden_act",          silu,      NULL,                 NULL,              deepseek_v2_keys},
-    {"deepseek_v3",       "llama",               "hidden_act",          silu,      NULL,                 NULL,              deepseek_v2_keys},
-    {"granite",           "llama",               "hidden_act",          silu,      NULL,                 NULL,              llama_keys      },
-    {"qwen3",             "llama",               "hidden_act",          silu,      "rms_norm_eps",       NULL,              qwen3_keys      },
-    {"qwen3_moe",         "llama",               "hidden_act",          silu,      NULL,                 NULL,              qwen3_moe_keys  },
-    {"glm4",              "llama",               "hidden_act",          silu,      NULL,                 NULL,              glm4_keys       },
-    {"gemma",             "llama",               "hidden_act",          gelu_any,  "rms_norm_eps",       NULL,              gemma_keys      },
-    {"gemma2",            "llama",               "hidden_activation",   gelu_any,  NULL,                 NULL,              gemma2_keys     },
-    {"gemma3_text",       "llama",               "hidden_activation",   gelu_any,  NULL,                 NULL,              gemma3_keys     },
-    {"olmo",              "llama",               "hidden_act",          silu,      NULL,                 NULL,              olmo_keys       },
-    {"olmo2",             "llama",               "hidden_act",          silu,      NULL,                 NULL,              olmo_keys       },
-    {"cohere",            "llama",               "hidden_act",          silu,      NULL,                 NULL,              cohere_keys     },
-    {"gpt_oss",           "llama",               "hidden_act",          silu,      NULL,                 NULL,              gpt_oss_keys    },
-    {"phi",               "llama",               "hidden_act",          gelu_any,  NULL,                 NULL,              phi_keys        },
-    {"phi3",              "llama",               "hidden_act",          silu,      NULL,                 NULL,              phi3_keys       },
-    {"gpt_neox",          "llama",               "hidden_act",          gelu_any,  NULL,                 NULL,              gpt_neox_keys   },
-    {"starcoder2",        "llama",               "hidden_act",          gelu_any,  NULL,                 NULL,              starcoder2_keys },
-    {"opt",               "llama",               "activation_function", relu,      NULL,                 NULL,              opt_keys        },
-    {"bloom",             "llama",               "hidden_act",          gelu_any,  NULL,                 NULL,              bloom_keys      },
-    {"falcon",            "llama",               "activation",          gelu_any,  NULL,                 NULL,              falcon_keys     },
-    {"kimi_k2",           "llama",               "hidden_act",          silu,      NULL,                 NULL,              deepseek_v2_keys},
-    {"smollm3",           "llama",               "hidden_act",          silu,      NULL,                 NULL,              smollm3_keys    },
-    {"seed_oss",          "llama",               "hidden_act",          silu,      NULL,                 NULL,              seed_oss_keys   },
-    {"ernie4_5",          "llama",               "hidden_act",          silu,      NULL,                 NULL,              ernie_keys      },
-    {"olmo3",             "llama",               "hidden_act",          silu,      NULL,                 NULL,              olmo3_keys      },
-    {"exaone4",           "llama",               "hidden_act",          silu,      NULL,                 NULL,              exaone4_keys    },
-    {"glm4_moe",          "llama",               "hidden_act",          silu,      NULL,                 NULL,              glm4_moe_keys   },
-    {"dots1",             "llama",               "hidden_act",          silu,      NULL,                 NULL,              dots1_keys      },
-    {"glm",               "llama",               "hidden_act",          silu,      NULL,                 NULL,              glm_keys        },
-    {"hunyuan_v1_dense",  "llama",               "hidden_act",          silu,      NULL,                 NULL,              hunyuan_keys    },
-    {"qwen2_moe",         "llama",               "hidden_act",          silu,      NULL,                 NULL,              qwen2_moe_keys  },
-    {"olmoe",             "llama",               "hidden_act",          silu,      NULL,                 NULL,              olmoe_keys      },
-    {"granitemoe",        "llama",               "hidden_act",          silu,      NULL,                 NULL,              granitemoe_keys },
-    {"minimax_m2",        "llama",               "hidden_act",          silu,      NULL,                 NULL,              minimax_m2_keys },
-    {"llama4_text",       "llama",               "hidden_act",          silu,      NULL,                 NULL,              llama4_keys     },
-    {"nemotron",          "llama",               "hidden_act",          relu2,     NULL,                 NULL,              nemotron_keys   },
-    {"stablelm",          "llama",               "hidden_act",          silu,      NULL,                 NULL,              stablelm_keys   },
-    {"arcee",             "llama",               "hidden_act",          relu2,     NULL,                 NULL,              arcee_keys      },
-    {"t5",                "t5-base",             "feed_forward_proj",   t5_acts,   NULL,                 t5_heads,          t5_keys         },
-    {"whisper",           "whisper-base",        "activation_function", gelu_any,  NULL,                 whisper_heads,     whisper_keys    },
-    {"mllama_text_model", "llama3.2-11b-vision", "hidden_act",          silu,      NULL,                 NULL,              mllama_keys     },
-    {"deit",              "deit-b16-distilled",  "hidden_act",          gelu_erf,  NULL,                 deit_heads,        vit_keys        },
-    {"swin",              "swin-t",              "hidden_act",          gelu_erf,  NULL,                 swin_heads,        swin_keys       },
-    {"clip",              "clip-vit-b32",        "hidden_act",          clip_acts, NULL,                 clip_heads,        clip_keys       },
-    {"clip_vision_model", "clip-vit-b32-vision", "hidden_act",          clip_acts, NULL,                 clip_vision_heads,
-     clip_vision_keys                                                                                                                       },
-    {"clip_text_model",   "clip-vit-b32-text",   "hidden_act",          clip_acts, NULL,                 clip_text_heads,
-     clip_text_keys                                                                                                                         },
+    {"vit", "vit-b16", "hidden_act", gelu_erf, "layer_norm_eps",
+     WORDS("ViTForImageClassification", "ViTModel"),
+     KEYS(VIT_KEYS)},
+    {"bert", "bert-base", "hidden_act", gelu_erf, "layer_norm_eps",
+     WORDS("BertForSequenceClassification", "BertForQuestionAnswering", "BertForMaskedLM",
+           "BertForPreTraining", "BertModel"),
+     KEYS(SIZES(768, 12, 12), KEY("intermediate_size", mlp, 3072), VOCAB(30522),
+          KEY("max_position_embeddings", max_seq, 512))},
+    {"gpt2", "gpt2", "activation_function", gelu_tanh, "layer_norm_epsilon",
+     WORDS("GPT2LMHeadModel", "GPT2Model"),
+     KEYS(KEY("n_embd", hidden, 768), KEY("n_layer", num_layers, 12), KEY("n_head", heads, 12),
+          VOCAB(50257), KEY("n_positions", max_seq, 1024))},
+    DECODER("llama", silu, "rms_norm_eps", LLAMA_KEYS(0), KEY("head_dim", head_dim, 0)),
+    DECODER("mistral", silu, "rms_norm_eps", LLAMA_KEYS(8), KEY("head_dim", head_dim, 0),
+            WINDOW(4096)),
+    DECODER("qwen2", silu, "rms_norm_eps", LLAMA_KEYS(32), KEY("head_dim", head_dim, 0),
+            WINDOW(4096), WINDOW_FROM_28),
+    DECODER("mixtral", silu, NULL, LLAMA_KEYS(8), KEY("head_dim", head_dim, 0), WINDOW(0),
+            LOCAL_EXPERTS(8), TOP_K(2)),
+    DECODER("deepseek", silu, NULL, DEEPSEEK_KEYS),
+    DECODER("deepseek_v2", silu, NULL, DEEPSEEK_KEYS, LATENT_KEYS),
+    DECODER("deepseek_v3", silu, NULL, DEEPSEEK_KEYS, LATENT_KEYS),
+    DECODER("granite", silu, NULL, LLAMA_KEYS(0), KEY("head_dim", head_dim, 0)),
+    DECODER("qwen3", silu, "rms_norm_eps", DECODER_KEYS(4096, 32, 32, 22016, 151936, 32, 128, 0),
+            WINDOW(0), WINDOW_FROM_28),
+    DECODER("qwen3_moe", silu, NULL, DECODER_KEYS(2048, 24, 32, 6144, 151936, 4, 0, 0), WINDOW(0),
+            LOCAL_EXPERTS(128), KEY("num_experts", experts, KEEP), TOP_K(8), EXPERT_MLP(768),
+            KEY("decoder_sparse_step", block.moe_every, 1)),
+    DECODER("glm4", silu, NULL, DECODER_KEYS(4096, 40, 32, 13696, 151552, 2, 128, 0),
+            KEY("attention_bias", qkv_bias, ON)),
+    DECODER("gemma", gelu_any, "rms_norm_eps",
+            DECODER_KEYS(3072, 28, 16, 24576, 256000, 16, 256, ON)),
+    {"gemma2", "llama", "hidden_activation", gelu_any, NULL, NULL,
+     KEYS(DECODER_KEYS(2304, 26, 8, 9216, 256000, 4, 256, ON), WINDOW(4096))},
+    {"gemma3_text", "llama", "hidden_activation", gelu_any, NULL, NULL,
+     KEYS(DECODER_KEYS(2304, 26, 8, 9216, 262208, 4, 256, ON), WINDOW(4096),
+          KEY("sliding_window_pattern", block.full_every, KEEP),
+          KEY("_sliding_window_pattern", block.full_every, KEEP))},
+    DECODER("olmo", silu, NULL, DECODER_KEYS(4096, 32, 32, 11008, 50304, 0, 0, 0)),
+    DECODER("olmo2", silu, NULL, DECODER_KEYS(4096, 32, 32, 11008, 50304, 0, 0, 0)),
+    DECODER("cohere", silu, NULL, DECODER_KEYS(8192, 40, 64, 22528, 256000, 0, 0, ON)),
+    DECODER("gpt_oss", silu, NULL, DECODER_KEYS(2880, 36, 64, 2880, 201088, 8, 64, 0), WINDOW(128),
+            LOCAL_EXPERTS(128), TOP_K(4), KEY("experts_per_token", experts_active, KEEP)),
+    DECODER("phi", gelu_any, NULL, DECODER_KEYS(2048, 24, 32, 8192, 51200, 0, 0, 0)),
+    DECODER("phi3", silu, NULL, DECODER_KEYS(3072, 32, 32, 8192, 32064, 0, 0, 0), WINDOW(0)),
+    DECODER("gpt_neox", gelu_any, NULL, DECODER_KEYS(6144, 44, 64, 24576, 50432, 0, 0, 0)),
+    DECODER("starcoder2", gelu_any, NULL, DECODER_KEYS(3072, 30, 24, 12288, 49152, 2, 0, ON),
+            WINDOW(0)),
+    {"opt", "llama", "activation_function", relu, NULL, NULL,
+     KEYS(SIZES(768, 12, 12), KEY("ffn_dim", mlp, 3072), VOCAB(50272),
+          KEY("max_position_embeddings", max_seq, 2048), TIED(ON))},
+    DECODER("bloom", gelu_any, NULL, KEY("hidden_size", hidden, 64), KEY("n_embed", hidden, KEEP),
+            KEY("n_layer", num_layers, 2), KEY("num_hidden_layers", num_layers, KEEP),
+            KEY("n_head", heads, 8), KEY("num_attention_heads", heads, KEEP), VOCAB(250880),
+            TIED(ON)),
+    {"falcon", "llama", "activation", gelu_any, NULL, NULL,
+     KEYS(KEY("hidden_size", hidden, 4544), KEY("num_hidden_layers", num_layers, 32),
+          KEY("n_layer", num_layers, KEEP), KEY("num_attention_heads", heads, 71),
+          KEY("n_head", heads, KEEP), VOCAB(65024), TIED(ON))},
+    DECODER("kimi_k2", silu, NULL, DEEPSEEK_KEYS, LATENT_KEYS),
+    DECODER("smollm3", silu, NULL, DECODER_KEYS(2048, 36, 16, 11008, 128256, 4, 0, ON)),
+    DECODER("seed_oss", silu, NULL, DECODER_KEYS(4096, 64, 80, 27648, 155136, 8, 128, 0),
+            KEY("attention_bias", qkv_bias, ON)),
+    DECODER("ernie4_5", silu, NULL, DECODER_KEYS(1024, 18, 16, 3072, 103424, 2, 128, ON)),
+    DECODER("olmo3", silu, NULL, DECODER_KEYS(4096, 32, 32, 11008, 50304, 0, 0, 0), WINDOW(4096)),
+    DECODER("exaone4", silu, NULL, DECODER_KEYS(4096, 32, 32, 16384, 102400, 32, 0, 0),
+            WINDOW(4096), KEY("sliding_window_pattern", block.full_every, KEEP)),
+    DECODER("glm4_moe", silu, NULL, DECODER_KEYS(4096, 46, 96, 10944, 151552, 8, 0, 0),
+            ROUTED_KEYS),
+    DECODER("dots1", silu, NULL, DECODER_KEYS(4608, 62, 32, 10944, 152064, 32, 0, 0), ROUTED_KEYS),
+    DECODER("glm", silu, NULL, DECODER_KEYS(4096, 40, 32, 13696, 151552, 2, 128, 0),
+            KEY("attention_bias", qkv_bias, ON)),
+    DECODER("hunyuan_v1_dense", silu, NULL, DECODER_KEYS(4096, 32, 32, 11008, 290943, 0, 0, 0)),
+    DECODER("qwen2_moe", silu, NULL, DECODER_KEYS(2048, 24, 16, 5632, 151936, 16, 0, 0),
+            WINDOW(4096), WINDOW_FROM_28, KEY("num_experts", experts, 60), TOP_K(4),
+            EXPERT_MLP(1408), KEY("shared_expert_intermediate_size", shared_experts, 5632),
+            KEY("decoder_sparse_step", block.moe_every, 1), KEY("qkv_bias", qkv_bias, ON)),
+    DECODER("olmoe", silu, NULL, DECODER_KEYS(2048, 16, 16, 2048, 50304, 0, 0, 0),
+            KEY("num_experts", experts, 64), TOP_K(8)),
+    DECODER("granitemoe", silu, NULL, DECODER_KEYS(4096, 32, 32, 11008, 32000, 0, 0, 0),
+            LOCAL_EXPERTS(8), TOP_K(2)),
+    DECODER("minimax_m2", silu, NULL, DECODER_KEYS(3072, 62, 48, 1536, 200064, 8, 128, 0),
+            LOCAL_EXPERTS(256), TOP_K(8)),
+    DECODER("llama4_text", silu, NULL, SIZES(5120, 48, 40), KEY("num_key_value_heads", kv_heads, 8),
+            KEY("head_dim", head_dim, 128), KEY("intermediate_size", expert_mlp, 8192),
+            KEY("intermediate_size_mlp", mlp, 16384), VOCAB(202048), TIED(0), LOCAL_EXPERTS(16),
+            TOP_K(1), KEY("interleave_moe_layer_step", block.moe_every, 1)),
+    DECODER("nemotron", relu2, NULL, DECODER_KEYS(6144, 32, 48, 24576, 256000, 0, 0, 0)),
+    DECODER("stablelm", silu, NULL, DECODER_KEYS(2560, 32, 32, 6912, 50304, 32, 0, 0),
+            KEY("use_qkv_bias", qkv_bias, 0)),
+    DECODER("arcee", relu2, NULL, DECODER_KEYS(2560, 32, 32, 18432, 32000, 0, 0, 0)),
+    {"t5", "t5-base", "feed_forward_proj", t5_acts, NULL,
+     WORDS("T5ForConditionalGeneration", "T5WithLMHeadModel"),
+     KEYS(KEY("d_model", hidden, 512), KEY("d_kv", head_dim, 64), KEY("d_ff", mlp, 2048),
+          KEY("num_heads", heads, 8), KEY("num_layers", encoder.layers, 6), VOCAB(32128),
+          KEY("relative_attention_num_buckets", buckets, 32), TIED(ON))},
+    {"whisper", "whisper-base", "activation_function", gelu_any, NULL,
+     WORDS("WhisperForConditionalGeneration"),
+     KEYS(KEY("d_model", hidden, 384), KEY("encoder_layers", encoder.layers, 4),
+          KEY("decoder_layers", num_layers, 4), KEY("encoder_attention_heads", heads, 6),
+          KEY("encoder_ffn_dim", mlp, 1536), VOCAB(51865), KEY("num_mel_bins", channels, 80),
+          KEY("max_source_positions", encoder.seq, 1500),
+          KEY("max_target_positions", max_seq, 448))},
+    {"mllama_text_model", "llama3.2-11b-vision", "hidden_act", silu, NULL, NULL,
+     KEYS(SIZES(4096, 40, 32), KEY("num_key_value_heads", kv_heads, 8),
+          KEY("intermediate_size", mlp, 14336), VOCAB(128256), TIED(0))},
+    {"deit", "deit-b16-distilled", "hidden_act", gelu_erf, NULL,
+     WORDS("DeiTForImageClassification", "DeiTForImageClassificationWithTeacher"),
+     KEYS(VIT_KEYS)},
+    {"swin", "swin-t", "hidden_act", gelu_erf, NULL,
+     WORDS("SwinForImageClassification"),
+     KEYS(KEY("embed_dim", hidden, 96), IMAGES(224, 4, 3), KEY("window_size", block.window, 7))},
+    {"clip", "clip-vit-b32", "hidden_act", clip_acts, NULL,
+     WORDS("CLIPModel"),
+     KEYS(KEY("projection_dim", project, 512))},
+    {"clip_vision_model", "clip-vit-b32-vision", "hidden_act", clip_acts, NULL,
+     WORDS("CLIPVisionModelWithProjection"),
+     KEYS(SIZES(768, 12, 12), KEY("intermediate_size", mlp, 3072), IMAGES(224, 32, 3),
+          KEY("projection_dim", project, 512))},
+    {"clip_text_model", "clip-vit-b32-text", "hidden_act", clip_acts, NULL,
+     WORDS("CLIPTextModelWithProjection"),
+     KEYS(KEY("hidden_size", encoder.hidden, 512), KEY("num_hidden_layers", encoder.layers, 12),
+          KEY("num_attention_heads", encoder.heads, 8), KEY("intermediate_size", encoder.mlp, 2048),
+          VOCAB(49408), KEY("max_position_embeddings", encoder.seq, 77),
+          KEY("projection_dim", project, 512))},
 };
+/* clang-format on */
 enum { NUM_TYPES = sizeof types / sizeof types[0] };
 
 /* Keys that change parameters or mathematics, with the values that we compute. */
@@ -731,13 +517,17 @@ static enum status check_others(const struct json *object, const struct config_t
     return OK;
 }
 
-static const struct config_type *type_of(const struct json *object)
+static const struct config_type *type_named(const char *type)
 {
-    const char *type = json_string(json_get(object, "model_type"));
     for (int t = 0; type && t < NUM_TYPES; t++)
         if (strcmp(types[t].type, type) == 0)
             return &types[t];
     return NULL;
+}
+
+static const struct config_type *type_of(const struct json *object)
+{
+    return type_named(json_string(json_get(object, "model_type")));
 }
 
 /* Refuse another activation than the type's. */
@@ -1072,9 +862,9 @@ static enum status read_composed(const struct json *object, const char *type, co
                           *text = json_get(object, "text_config");
         const int project = spec->project;
         if (rc == OK && vision)
-            rc = read_keys(vision, clip_vision_keys, file, spec, err);
+            rc = read_keys(vision, type_named("clip_vision_model")->keys, file, spec, err);
         if (rc == OK && text)
-            rc = read_keys(text, clip_text_keys, file, spec, err);
+            rc = read_keys(text, type_named("clip_text_model")->keys, file, spec, err);
         spec->project = project;
     }
     if (rc == OK && strcmp(type, "deit") == 0)
