@@ -3,7 +3,6 @@
 #include "library/handles.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

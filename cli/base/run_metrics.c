@@ -1,6 +1,5 @@
 #include "cli/base/run_metrics.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,7 +7,6 @@
  * argument belongs to elapse-exec. Under Slurm or another launcher, call it directly: `srun
  * elapse-exec train job.json`. */
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "cli/base/command.h"

@@ -7,7 +7,6 @@
 #include "cli/runs/calibrated.h"
 #include "cli/base/command.h"
 
-#include <inttypes.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -26,7 +25,6 @@
 #include "profiles/base/whole_file.h"
 #include "profiles/frameworks/command_job.h"
 #include "profiles/job/job_json.h"
-#include "profiles/job/plan_json.h"
 #include "profiles/frameworks/target_file.h"
 #include "profiles/cost/profile_cost.h"
 #include "sim/run/plan_judge.h"

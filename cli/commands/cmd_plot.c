@@ -1,5 +1,4 @@
 #include <stdio.h>
-#include <string.h>
 
 #include "cli/base/command.h"
 #include "cli/figures/figures.h"

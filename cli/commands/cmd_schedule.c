@@ -1,7 +1,6 @@
 /* cli/commands/cmd_schedule.c - `elapse schedule`: print a schedule, or check one from a CSV file. A
  * schedule is printed as a grid of time slots, as CSV or as JSON. Read run() at the end first. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "cli/base/command.h"
 #include "partition/schedule/schedule.h"

@@ -16,7 +16,6 @@
 #include "cli/runs/subject.h"
 #include "cli/runs/trace_file.h"
 #include "partition/base/units.h"
-#include "profiles/base/clock.h"
 #include "profiles/json/columns.h"
 #include "profiles/job/plan_json.h"
 #include "profiles/store/trace.h"

@@ -8,7 +8,6 @@
 #include "cli/figures/figures.h"
 #include "partition/cluster/cluster.h"
 #include "partition/cost/cost.h"
-#include "partition/cost/device_curves.h"
 #include "partition/freeze/freeze.h"
 #include "partition/model/model.h"
 #include "partition/schedule/schedule.h"

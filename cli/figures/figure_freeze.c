@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "cli/figures/figure_draw.h"
-#include "partition/base/units.h"
 #include "profiles/job/job_json.h"
 #include "profiles/json/json.h"
 

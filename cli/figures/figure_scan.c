@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "cli/figures/figure_draw.h"
-#include "partition/base/units.h"
 #include "partition/plan/rates.h"
 
 enum { MAX_LINES = 16, MAX_POINTS = 16 };

@@ -1,5 +1,4 @@
 /* `plot sweep`: the answers of `elapse sim --sweep --json`, as lines or as a heat map. */
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,6 @@
 
 #include <limits.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "cli/base/run_metrics.h"
 #include "cli/figures/report_page.h"

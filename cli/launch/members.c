@@ -1,7 +1,6 @@
 /* The machines of a run: read from the launcher's words, probed, and put into words again. */
 #include "cli/launch/members.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>

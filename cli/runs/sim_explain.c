@@ -2,7 +2,6 @@
  * resource changes it, and how far it varies. Sensitivities come from simulating the step again
  * with one thing changed. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "cli/runs/sim_command.h"
 #include "partition/step/lower.h"

@@ -14,7 +14,6 @@
 #include "cli/base/threads.h"
 #include "cli/runs/sim_command.h"
 #include "partition/base/units.h"
-#include "profiles/job/job_json.h"
 #include "profiles/base/clock.h"
 #include "profiles/base/whole_file.h"
 #include "profiles/json/fields.h"

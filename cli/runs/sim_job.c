@@ -3,7 +3,6 @@
  * A step is the plan of the job, made by plan_for() or read from --plan, and one simulated step. A
  * run is elastic_run() for the job, for its baseline, and for our best static plan. Read
  * sim_job_step() and sim_run() first. */
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 

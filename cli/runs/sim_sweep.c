@@ -16,7 +16,6 @@
 #include "cli/runs/sim_command.h"
 #include "cli/runs/sweep_lines.h"
 #include "partition/base/units.h"
-#include "profiles/base/clock.h"
 #include "profiles/job/job_json.h"
 #include "sim/run/elastic_run.h"
 

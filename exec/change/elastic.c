@@ -5,7 +5,6 @@
  * elastic_turn_start() first, then change(). */
 #include "exec/change/elastic.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 #include "exec/change/move.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "partition/plan/autodp.h"
 

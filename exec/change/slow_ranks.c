@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "partition/base/units.h"
-
 /* Every LOOK_STEPS steps the last SEEN_STEPS of them are looked at; on a device, where the times of
  * the ops have to be read back, the last one only. A rank is slow if SLOW_LOOKS times in a row its
  * passes take SLOW_RATIO times as long as its peers', and at least SLOW_NS a step more: the costs of

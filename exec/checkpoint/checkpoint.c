@@ -12,8 +12,6 @@
 #include <unistd.h>
 
 #include "exec/checkpoint/checkpoint_files.h"
-#include "exec/weights/hf_config.h"
-#include "exec/weights/hf_names.h"
 #include "exec/checkpoint/owned_folder.h"
 #include "exec/weights/safetensors.h"
 #include "partition/base/safe_text.h"

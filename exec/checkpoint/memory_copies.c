@@ -1,6 +1,5 @@
 #include "exec/checkpoint/memory_copies.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

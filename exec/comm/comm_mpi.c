@@ -3,11 +3,9 @@
  *
  * Point-to-point calls and small collectives are thin wrappers: MPI_TRY() turns a failed call into
  * one error with its text, the rank and the line. Read comm_init() for the numbering of ranks. */
-#include <assert.h>
 #include <limits.h>
 #include <mpi.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "exec/base/watch.h"
 #include "exec/comm/comm.h"
@@ -15,7 +13,6 @@
 #include "exec/comm/mpi_progress.h"
 #include "exec/comm/shm_reduce.h"
 #include "exec/comm/start_sign.h"
-#include "partition/base/units.h"
 #include "profiles/base/clock.h"
 
 enum { PING_ROUNDS = 32, PING_TAG = 1 };

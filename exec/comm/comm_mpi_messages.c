@@ -2,7 +2,6 @@
 #include <assert.h>
 #include <limits.h>
 #include <mpi.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "exec/base/watch.h"

@@ -12,7 +12,6 @@
 #include "exec/base/watch.h"
 #include "exec/comm/comm.h"
 #include "exec/comm/mpi_group.h"
-#include "exec/comm/mpi_progress.h"
 #include "exec/comm/shm_reduce.h"
 
 void comm_drop_sums(struct comm_group *group, void (*drop)(struct shm_reduce *))

@@ -8,7 +8,6 @@
 #include "exec/run/report.h"
 #include "exec/run/trainer_run.h"
 #include "exec/trainer/train_plan.h"
-#include "partition/base/units.h"
 
 #define TRACE_STEPS 16 /* steps of which every op goes into the record, by default */
 

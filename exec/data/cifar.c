@@ -5,7 +5,6 @@
  * www.cs.toronto.edu/~kriz/cifar.html. A file may hold any number of records. A sample is read with
  * pread() when it is asked for: all ranks of a node share the page cache, and a file that shrinks
  * during the run gives an error instead of a signal (as a mapping would). */
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,6 @@
 #include "exec/data/delimited.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum { MAX_FIELDS = 4096 };
 

@@ -6,7 +6,6 @@
  * train-labels-idx1-ubyte, t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, each with or without
  * .gz, or with a dot in place of the second hyphen, as some archives unpack. Images are kept in
  * memory as bytes and normalised by the mean and deviation of the training images. */
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

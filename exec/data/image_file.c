@@ -5,7 +5,6 @@
  * passes, columns then rows, with weights from filter(). */
 #include "exec/data/image_file.h"
 
-#include <errno.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdbool.h>

@@ -1,6 +1,5 @@
 /* exec/data/image_webp.c - WebP by libwebp, where the program was built with it. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "exec/data/image_decoders.h"
 

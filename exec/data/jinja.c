@@ -2,7 +2,6 @@
  * to a text (run_body(), eval()). Values are in jinja_values.c. */
 #include "exec/data/jinja.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -10,7 +10,6 @@
  * dev_matched.tsv). The test split is the dev file, because GLUE does not publish the labels of its
  * test sets. Source of the layout: gluebenchmark.com. Opening tokenizes all lines. Read tsv_open()
  * first, then read_table(). */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

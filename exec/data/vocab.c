@@ -4,7 +4,6 @@
 #include "profiles/base/whole_file.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

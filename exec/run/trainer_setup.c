@@ -23,7 +23,6 @@
 #include "exec/trainer/trainer.h"
 #include "exec/weights/adapter_files.h"
 #include "profiles/base/clock.h"
-#include "profiles/job/job_json.h"
 
 #define MEASURE_FROM_NS 1e10 /* a run that is predicted to take longer is measured first */
 

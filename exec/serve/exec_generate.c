@@ -1,5 +1,4 @@
 /* exec/serve/exec_generate.c - text after a prompt. */
-#include "exec/serve/exec_serve.h"
 #include "exec/commands/exec_begin.h"
 #include "exec/serve/generate_request.h"
 

@@ -6,7 +6,6 @@
  * head's own copy of a tied table counts as item 0, where the table is, so that a range of items
  * means the same at every cut. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "exec/stage/params.h"
 #include "partition/step/workload.h"

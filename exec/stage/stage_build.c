@@ -2,7 +2,6 @@
 #include "exec/stage/stage.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "exec/stage/params.h"
 #include "exec/stage/rope.h"

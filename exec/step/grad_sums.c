@@ -7,7 +7,6 @@
  * The stack stage_state.tree holds sums that wait for their right half. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "exec/step/runtime_state.h"
 

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "exec/stage/arch.h"
-#include "partition/base/units.h"
 #include "profiles/frameworks/model_config.h"
 
 enum { NAME_BYTES = 128 };

@@ -4,9 +4,7 @@
  * it. */
 #include "exec/weights/safetensors.h"
 
-#include <errno.h>
 #include <math.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,6 @@
  * which hold the limits; range_text() is the one text of a limit. Read struct member first. */
 #include "partition/base/member.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

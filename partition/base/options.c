@@ -1,6 +1,5 @@
 #include "partition/base/options.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 #include "partition/base/safe_text.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -5,7 +5,6 @@
 #include "partition/base/units.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 #include "partition/freeze/evidence.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum status freeze_evidence_add(struct freeze_evidence *row, struct freeze_candidate candidate,
                                 struct err *err)

@@ -15,7 +15,6 @@
 #include "partition/model/attention.h"
 #include "partition/model/framework.h"
 #include "partition/model/lora.h"
-#include "partition/base/units.h"
 
 /* Parameters, flops and stash of an item that every device of a group holds. tokens: the part of the
  * stash that sequence_parallel divides. */

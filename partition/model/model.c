@@ -32,7 +32,6 @@
 
 #include "partition/model/model_items.h"
 #include "partition/model/packing.h"
-#include "partition/base/units.h"
 
 bool item_store(wide value, int64_t *out)
 {

@@ -18,8 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "partition/base/units.h"
-
 struct composer {
     const struct model_spec *spec;
     struct model *m;

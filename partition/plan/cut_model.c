@@ -1,12 +1,6 @@
 #include "partition/plan/cut_model.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "partition/plan/autodp.h"
-#include "partition/schedule/schedule.h"
-#include "partition/layout/tensor_group.h"
-#include "partition/base/units.h"
 
 enum status cut_times(const struct setting *setting, const struct cut_device *on, int first_item,
                       struct cut_time *times, bool *extrapolated, struct err *err)

@@ -3,7 +3,6 @@
  * lists, schedule_check.c proves them. Read schedule.h first. */
 #include "partition/schedule/schedule.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,7 +6,6 @@
  * and planner_bound_cut.c then bound cuts. Read planner_bound.h first, then bound_shape_init(). */
 #include "partition/search/planner_bound.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

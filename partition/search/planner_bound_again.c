@@ -8,7 +8,6 @@
 #include <math.h>
 
 #include "partition/search/planner_bound.h"
-#include "partition/base/units.h"
 #include "partition/step/recompute_fit.h"
 
 /* Stash bytes of items [a, b) that one sample gives up if all their layers run again. */

@@ -7,7 +7,6 @@
 #include <limits.h>
 
 #include "partition/search/planner_bound.h"
-#include "partition/base/units.h"
 
 static bool rank_fits(const struct bound_shape *shape, const struct bound_part *parts,
                       int num_parts)

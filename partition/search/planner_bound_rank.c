@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "partition/search/planner_bound.h"
-#include "partition/base/units.h"
 
 /* The time of n ops beyond their passes; 0 for most cost sources. */
 static inline int64_t all_ops_ns(const struct bound_shape *shape, int64_t n)

@@ -9,7 +9,6 @@
  * judge() and tighten(). */
 #include "partition/search/planner_search.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +20,6 @@
 #include "partition/step/schedule_time.h"
 #include "partition/step/stage_memo.h"
 #include "partition/step/traffic.h"
-#include "partition/base/units.h"
 #include "partition/step/workload.h"
 
 /* List where stages may begin. */

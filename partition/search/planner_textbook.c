@@ -7,7 +7,6 @@
 #include "partition/search/planner_search.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static const struct textbook textbooks[] = {
   /* name, T, experts, context, shard, group: struct textbook */

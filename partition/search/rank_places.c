@@ -13,7 +13,6 @@
 #include "partition/plan/autodp.h"
 #include "partition/layout/tensor_group.h"
 #include "partition/base/arrays.h"
-#include "partition/base/units.h"
 
 /* Places of a K and an R that are all listed. The search opens every one whose bound may win, at
  * some 10 to 100 us each. With 256 the cuts of the best were improved less: 2 nodes of 4 GPUs took

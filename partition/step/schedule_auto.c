@@ -18,8 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "partition/base/units.h"
-
 #define MOVE_WORK ((int64_t)1 << 22) /* ops timed by all moves together: about half a second */
 #define MOVE_REACH 12                /* a move carries an op over at most this many places */
 

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "partition/base/units.h"
-#include "partition/cost/collective.h"
 
 /* The bytes that pass the ports and uplinks in one step, one flow after another. */
 struct traffic {

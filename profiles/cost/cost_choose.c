@@ -7,7 +7,6 @@
 
 #include "partition/base/units.h"
 #include "partition/cluster/device_kinds.h"
-#include "partition/cost/device_curves.h"
 #include "partition/model/framework.h"
 #include "profiles/cost/cost_internal.h"
 #include "profiles/store/store_calibration.h"

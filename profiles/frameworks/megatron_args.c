@@ -3,7 +3,6 @@
  * core/pipeline_parallel/schedules.py have them (core 0.19.2). megatron_rows.c has the flags. */
 #include "profiles/frameworks/command_job.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "partition/base/units.h"
 #include "partition/model/model.h"
 #include "profiles/frameworks/pytorch_pipeline.h"
 

@@ -3,7 +3,6 @@
 #include "profiles/job/kind_json.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "partition/base/units.h"
-#include "partition/model/attention.h"
 #include "profiles/json/fields.h"
 
 /* --- the members: one table for writer and reader --------------------------------------------- */

@@ -2,12 +2,8 @@
  * pass and each dtype, because the table does not say with which it was measured. */
 #include "profiles/store/item_csv.h"
 
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "partition/base/units.h"
 
 enum { KIND, ITEM, MICROBATCH, FWD, BWD_INPUT, BWD_WEIGHT, UPDATE, NUM_COLUMNS };
 static const char *const columns[NUM_COLUMNS] = {

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "partition/base/units.h"
 #include "profiles/store/item_csv.h"
 
 #define FORMAT_VERSION 1

@@ -19,7 +19,6 @@
 #include <unistd.h>
 
 #include "partition/schedule/schedule.h"
-#include "partition/base/units.h"
 #include "profiles/base/clock.h"
 #include "profiles/store/sql_text.h"
 #include "profiles/store/store_internal.h"

@@ -10,10 +10,8 @@
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "partition/base/units.h"
-#include "profiles/json/json.h"
 
 enum {
     GROUP_PROCESSES = 1000, /* numbers of processes that a group may use */

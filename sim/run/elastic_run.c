@@ -14,7 +14,6 @@
 #include "partition/plan/autodp.h"
 #include "partition/step/cache_rule.h"
 #include "partition/freeze/freeze_replay.h"
-#include "partition/step/lower.h"
 #include "partition/search/plan_for.h"
 #include "partition/search/turn.h"
 #include "partition/base/units.h"

@@ -17,7 +17,6 @@
 #include <stdlib.h>
 
 #include "partition/step/schedule_time.h"
-#include "partition/base/units.h"
 #include "sim/step/network.h"
 #include "sim/step/step.h"
 
