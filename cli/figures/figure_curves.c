@@ -130,7 +130,7 @@ enum status figure_curves(struct figure_call *call, struct err *err)
                     curves[curve].label, window);
     else
         figure_text(call, "heading", "%s by step", curves[curve].label);
-    return figure_end(call, "curves", err);
+    return figure_end(call, script_curves, err);
 }
 
 /* --- over epochs ----------------------------------------------------------------------------- */
@@ -243,5 +243,5 @@ enum status figure_throughput(struct figure_call *call, struct err *err)
     fprintf(out, "runs = %d\npoints = %d\ntop = %.6g\nepochs = %lld\nlevel = %.6g\n",
             call->num_args, points, top, (long long)epochs, isfinite(level) ? level : 0.0);
     figure_text(call, "y_label", tokens > 1 ? "tokens per second" : "samples per second");
-    return figure_end(call, "throughput", err);
+    return figure_end(call, script_throughput, err);
 }

@@ -16,7 +16,6 @@ struct figure_call {
     int width, height; /* of the figure in pixels; set by figure_begin() */
 };
 
-typedef enum status figure_function(struct figure_call *call, struct err *err);
 figure_function figure_timeline, figure_curves, figure_throughput, figure_error, figure_memory,
     figure_traffic, figure_partition, figure_freeze, figure_breakdown, figure_bubble,
     figure_scaling, figure_sweep, figure_goodput, figure_losses;
@@ -27,7 +26,8 @@ FILE *figure_begin(struct figure_call *call, int width, int height);
 /* Write `name = "text"` in gnuplot's words; printf() format. */
 void figure_text(struct figure_call *call, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-enum status figure_end(struct figure_call *call, const char *script, struct err *err);
+/* Draw it by a script of plots/, such as script_lines. */
+#define figure_end(call, script, err) gnuplot_run(&(call)->plot, script, err)
 
 /* "K=2 R=1 M=16 1f1b" of a plan. */
 const char *figure_plan_text(const struct plan *plan, char *text, size_t size);

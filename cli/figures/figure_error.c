@@ -200,7 +200,7 @@ static enum status write_points(struct figure_call *call, const struct json *roo
         figure_text(
             call, "heading",
             "predicted against measured step time; equal steps spread too much for an error");
-    return figure_end(call, "error", err);
+    return figure_end(call, script_error, err);
 }
 
 enum status figure_error(struct figure_call *call, struct err *err)

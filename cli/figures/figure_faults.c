@@ -37,7 +37,7 @@ enum status figure_goodput(struct figure_call *call, struct err *err)
         figure_text(call, "title",
                     "useful time by the interval between checkpoints, %.4g losses per hour",
                     number_of(answer, "losses_per_hour"));
-        rc = figure_end(call, "goodput", err);
+        rc = figure_end(call, script_goodput, err);
     }
     json_free(answer);
     return rc;
@@ -215,5 +215,5 @@ enum status figure_losses(struct figure_call *call, struct err *err)
                 is_run ? "a run that loses ranks" : "a run on a cluster that loses nodes");
     figure_text(call, "counted", is_run ? "ranks" : "nodes");
     figure_text(call, "unit", "%s", unit_ns > 1e9 ? "h" : "s");
-    return figure_end(call, "losses", err);
+    return figure_end(call, script_losses, err);
 }

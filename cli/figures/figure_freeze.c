@@ -93,7 +93,7 @@ enum status figure_freeze(struct figure_call *call, struct err *err)
     figure_text(call, "heading", "%s: frozen layers by epoch%s", s->word,
                 norms ? ", over the gradient norms" : "");
     free(norms);
-    return figure_end(call, "freeze", err);
+    return figure_end(call, script_freeze, err);
 }
 
 /* --- breakdown ------------------------------------------------------------------------------- */
@@ -144,5 +144,5 @@ enum status figure_breakdown(struct figure_call *call, struct err *err)
     figure_text(call, "y_label", "speed, best static plan = 1");
     figure_text(call, "heading", "%s: what each part of elastic training brings (simulated)",
                 s->word);
-    return figure_end(call, "bars", err);
+    return figure_end(call, script_bars, err);
 }

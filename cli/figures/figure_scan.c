@@ -107,7 +107,7 @@ enum status figure_bubble(struct figure_call *call, struct err *err)
         figure_text(call, "heading", "%s: bubble of one pipeline of K ranks (simulated)", s->word);
         figure_text(call, "x_label", "micro-batches of a step, M");
         figure_text(call, "y_label", "bubble, %% of the step");
-        rc = figure_end(call, "lines", err);
+        rc = figure_end(call, script_lines, err);
     }
     free(lines);
     return rc;
@@ -214,7 +214,7 @@ enum status figure_scaling(struct figure_call *call, struct err *err)
                     label);
         figure_text(call, "x_label", "devices");
         figure_text(call, "y_label", "%s", label);
-        rc = figure_end(call, "lines", err);
+        rc = figure_end(call, script_lines, err);
     }
     free(lines);
     return rc;

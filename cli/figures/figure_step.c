@@ -107,7 +107,7 @@ enum status figure_memory(struct figure_call *call, struct err *err)
                 near || limit == INT64_MAX ? "" : text);
     figure_text(call, "x_label", "time, %s", time->name);
     figure_text(call, "y_label", "memory, %s", unit_name);
-    return figure_end(call, "lines", err);
+    return figure_end(call, script_lines, err);
 }
 
 /* --- traffic --------------------------------------------------------------------------------- */
@@ -162,7 +162,7 @@ enum status figure_traffic(struct figure_call *call, struct err *err)
     figure_text(call, "x_label", "to device");
     figure_text(call, "y_label", "from device");
     figure_text(call, "unit", "%s", unit_name);
-    return figure_end(call, "heat", err);
+    return figure_end(call, script_heat, err);
 }
 
 /* --- partition ------------------------------------------------------------------------------- */
@@ -227,5 +227,5 @@ enum status figure_partition(struct figure_call *call, struct err *err)
     figure_text(call, "unit", "%s", time->name);
     figure_text(call, "heading", "%s: the stages of the cut, %s", s->word,
                 figure_plan_text(s->plan, plan, sizeof plan));
-    return figure_end(call, "partition", err);
+    return figure_end(call, script_partition, err);
 }

@@ -300,7 +300,7 @@ static enum status draw_lines(struct figure_call *call, const struct sweep_file 
     figure_text(call, "heading", "%s by %s", label, axis->name);
     figure_text(call, "x_label", "%s", axis->name);
     figure_text(call, "y_label", "%s", label);
-    return figure_end(call, "lines", err);
+    return figure_end(call, script_lines, err);
 }
 
 static enum status draw_heat(struct figure_call *call, const struct sweep_file *f, int x,
@@ -340,7 +340,7 @@ static enum status draw_heat(struct figure_call *call, const struct sweep_file *
     figure_text(call, "x_label", "%s", across->name);
     figure_text(call, "y_label", "%s", up->name);
     figure_text(call, "unit", "%s", label);
-    return figure_end(call, "heat", err);
+    return figure_end(call, script_heat, err);
 }
 
 enum status figure_sweep(struct figure_call *call, struct err *err)

@@ -274,7 +274,7 @@ static enum status draw(struct figure_call *call, struct timeline *t, struct err
                     used + 1, shown_ops[i].colour),
                 used++;
     fprintf(out, "num_kinds = %d\n", used);
-    return figure_end(call, "timeline", err);
+    return figure_end(call, script_timeline, err);
 }
 
 enum status figure_timeline(struct figure_call *call, struct err *err)

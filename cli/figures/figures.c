@@ -8,51 +8,27 @@
 #include "cli/figures/figure_draw.h"
 #include "partition/base/units.h"
 
+/* clang-format off */
 const struct figure_kind figure_kinds[] = {
-    {"timeline",   "RUN_DIR | JOB | PLAN_FILE ...", "the ops of one step, a lane a rank"          },
-    {"loss",       "RUN_DIR ...",                   "training loss, smoothed, changes marked"     },
-    {"lr",         "RUN_DIR ...",                   "learning rate by step"                       },
-    {"step-time",  "RUN_DIR ...",                   "time of each step"                           },
-    {"throughput", "RUN_DIR | RECORD | JOB ...",    "samples or tokens a second by epoch"         },
-    {"error",      "COMPARE_JSON",                  "simulated against measured step time"        },
-    {"memory",     "RUN_DIR | JOB | PLAN_FILE",     "memory of each device over a step"           },
-    {"traffic",    "RUN_DIR | JOB | PLAN_FILE",     "bytes between devices in a step"             },
-    {"partition",  "RUN_DIR | JOB | PLAN_FILE",     "items and time of each stage"                },
-    {"freeze",     "RUN_DIR | RECORD | JOB",        "frozen layers by epoch, over gradient norms" },
-    {"breakdown",  "JOB",                           "speed with parts of elastic training off"    },
-    {"bubble",     "JOB",                           "bubble by M, for several K and schedules"    },
-    {"scaling",    "JOB ... | RUN_DIR ...",         "a rate by devices: samples, tokens, -y mfu"  },
-    {"sweep",      "SWEEP_JSON",                    "a sweep as lines or, with --heat, as colours"},
-    {"goodput",    "FAULTS_JSON",                   "useful time by the interval of checkpoints"  },
-    {"losses",     "TIMELINE_CSV | RUN_DIR",        "a run with its losses: what each time was"   },
+    {"timeline",   "RUN_DIR | JOB | PLAN_FILE ...", "the ops of one step, a lane a rank",          figure_timeline,   3,               FIGURE_DB},
+    {"loss",       "RUN_DIR ...",                   "training loss, smoothed, changes marked",     figure_curves,     FIGURE_MAX_RUNS, 0},
+    {"lr",         "RUN_DIR ...",                   "learning rate by step",                       figure_curves,     FIGURE_MAX_RUNS, 0},
+    {"step-time",  "RUN_DIR ...",                   "time of each step",                           figure_curves,     FIGURE_MAX_RUNS, 0},
+    {"throughput", "RUN_DIR | RECORD | JOB ...",    "samples or tokens a second by epoch",         figure_throughput, FIGURE_MAX_RUNS, FIGURE_DB},
+    {"error",      "COMPARE_JSON",                  "simulated against measured step time",        figure_error,      1,               FIGURE_OF_FILES | FIGURE_DB},
+    {"memory",     "RUN_DIR | JOB | PLAN_FILE",     "memory of each device over a step",           figure_memory,     1,               FIGURE_DB},
+    {"traffic",    "RUN_DIR | JOB | PLAN_FILE",     "bytes between devices in a step",             figure_traffic,    1,               FIGURE_DB},
+    {"partition",  "RUN_DIR | JOB | PLAN_FILE",     "items and time of each stage",                figure_partition,  1,               FIGURE_DB},
+    {"freeze",     "RUN_DIR | RECORD | JOB",        "frozen layers by epoch, over gradient norms", figure_freeze,     1,               FIGURE_DB},
+    {"breakdown",  "JOB",                           "speed with parts of elastic training off",    figure_breakdown,  1,               FIGURE_DB},
+    {"bubble",     "JOB",                           "bubble by M, for several K and schedules",    figure_bubble,     1,               FIGURE_DB},
+    {"scaling",    "JOB ... | RUN_DIR ...",         "a rate by devices: samples, tokens, -y mfu",  figure_scaling,    FIGURE_MAX_RUNS, FIGURE_DB | FIGURE_Y},
+    {"sweep",      "SWEEP_JSON",                    "a sweep as lines or, with --heat, as colours", figure_sweep,      1,               FIGURE_OF_FILES | FIGURE_DB | FIGURE_Y | FIGURE_X},
+    {"goodput",    "FAULTS_JSON",                   "useful time by the interval of checkpoints",  figure_goodput,    1,               FIGURE_OF_FILES | FIGURE_DB},
+    {"losses",     "TIMELINE_CSV | RUN_DIR",        "a run with its losses: what each time was",   figure_losses,     1,               FIGURE_OF_FILES | FIGURE_DB},
 };
+/* clang-format on */
 const int num_figure_kinds = sizeof figure_kinds / sizeof figure_kinds[0];
-
-/* The function that draws each kind, in the order of figure_kinds. */
-static const struct {
-    figure_function *draw;
-    bool of_files; /* its arguments are files of answers, not runs and jobs */
-    int max_args;
-} ways[] = {
-    {figure_timeline,   false, 3              },
-    {figure_curves,     false, FIGURE_MAX_RUNS},
-    {figure_curves,     false, FIGURE_MAX_RUNS},
-    {figure_curves,     false, FIGURE_MAX_RUNS},
-    {figure_throughput, false, FIGURE_MAX_RUNS},
-    {figure_error,      true,  1              },
-    {figure_memory,     false, 1              },
-    {figure_traffic,    false, 1              },
-    {figure_partition,  false, 1              },
-    {figure_freeze,     false, 1              },
-    {figure_breakdown,  false, 1              },
-    {figure_bubble,     false, 1              },
-    {figure_scaling,    false, FIGURE_MAX_RUNS},
-    {figure_sweep,      true,  1              },
-    {figure_goodput,    true,  1              },
-    {figure_losses,     true,  1              },
-};
-_Static_assert(sizeof ways / sizeof ways[0] == sizeof figure_kinds / sizeof figure_kinds[0],
-               "one way a kind");
 
 FILE *figure_begin(struct figure_call *call, int width, int height)
 {
@@ -77,11 +53,6 @@ void figure_text(struct figure_call *call, const char *name, const char *format,
     free(text);
 }
 
-enum status figure_end(struct figure_call *call, const char *script, struct err *err)
-{
-    return gnuplot_run(&call->plot, script, err);
-}
-
 const struct time_unit *figure_time_unit(int64_t span_ns)
 {
     static const struct time_unit units[] = {
@@ -99,36 +70,47 @@ const char *figure_plan_text(const struct plan *plan, char *text, size_t size)
     return text;
 }
 
-static enum status find_figure(const char *name, int *index, struct err *err)
+static enum status find_figure(const char *name, const struct figure_kind **kind, struct err *err)
 {
-    char known[512] = "";
-    const char *names[sizeof ways / sizeof ways[0]];
+    char known[512];
+    const char *names[sizeof figure_kinds / sizeof figure_kinds[0]];
     for (int i = 0; i < num_figure_kinds; i++) {
+        *kind = &figure_kinds[i];
         names[i] = figure_kinds[i].name;
-        if (strcmp(names[i], name) == 0) {
-            *index = i;
+        if (strcmp(names[i], name) == 0)
             return OK;
-        }
-        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "",
-                 names[i]);
     }
     const char *near = nearest_name(name, names, num_figure_kinds);
-    enum status rc = err_set(err, ERR_INPUT, "no figure '%.64s'; there are %s", name, known);
+    enum status rc = err_set(err, ERR_INPUT, "no figure '%.64s'; there are %s", name,
+                             join_names(names, num_figure_kinds, known, sizeof known));
     if (near)
         err_hint(err, "did you mean '%s'?", near);
     return rc;
 }
 
-static enum status draw(struct figure_call *call, int index, struct err *err)
+static enum status draw(struct figure_call *call, const struct figure_kind *kind, struct err *err)
 {
     const struct figure_options *options = call->options;
     enum status rc = gnuplot_begin(&call->plot, options->out_path, options->term, err);
     for (int i = 0; rc == OK && call->subjects && i < call->num_args; i++)
         if (!call->subjects[i].path)
             rc = subject_open(call->args[i], &options->subject, &call->subjects[i], err);
-    THEN(ways[index].draw(call, err));
+    THEN(kind->draw(call, err));
     gnuplot_clear(&call->plot);
     return rc;
+}
+
+/* Refuse an option that the kind does not take. */
+static enum status check_options(const struct figure_kind *kind,
+                                 const struct figure_options *options, struct err *err)
+{
+    if (options->subject.db_path && !(kind->flags & FIGURE_DB))
+        return err_set(err, ERR_INPUT, "--db: only 'plot timeline' takes it");
+    if (options->y && !(kind->flags & FIGURE_Y))
+        return err_set(err, ERR_INPUT, "-y: only plot sweep and scaling take it");
+    if ((options->x || options->heat) && !(kind->flags & FIGURE_X))
+        return err_set(err, ERR_INPUT, "--%s: only plot sweep takes it", options->x ? "x" : "heat");
+    return OK;
 }
 
 enum status figure_draw(const char *name, const char *const *args, int num_args,
@@ -136,27 +118,18 @@ enum status figure_draw(const char *name, const char *const *args, int num_args,
 {
     struct figure_call call = {
         .kind = name, .args = args, .num_args = num_args, .options = options};
-    int index = 0;
-    enum status rc = find_figure(name, &index, err);
-    if (rc != OK)
-        return rc;
-    if (options->subject.db_path && strcmp(name, "timeline") != 0 &&
-        ways[index].draw == figure_curves)
-        return err_set(err, ERR_INPUT, "--db: only 'plot timeline' takes it");
-    const bool sweep = strcmp(name, "sweep") == 0;
-    if (options->y && !sweep && strcmp(name, "scaling") != 0)
-        return err_set(err, ERR_INPUT, "-y: only plot sweep and scaling take it");
-    if ((options->x || options->heat) && !sweep)
-        return err_set(err, ERR_INPUT, "--%s: only plot sweep takes it", options->x ? "x" : "heat");
-    if (num_args > ways[index].max_args)
-        return err_set(err, ERR_INPUT, "plot %s takes at most %d of %s, got %d", name,
-                       ways[index].max_args, figure_kinds[index].takes, num_args);
-    if (!ways[index].of_files) {
+    const struct figure_kind *kind;
+    enum status rc = find_figure(name, &kind, err);
+    THEN(check_options(kind, options, err));
+    if (rc == OK && num_args > kind->max_args)
+        rc = err_set(err, ERR_INPUT, "plot %s takes at most %d of %s, got %d", name, kind->max_args,
+                     kind->takes, num_args);
+    if (rc == OK && !(kind->flags & FIGURE_OF_FILES)) {
         call.subjects = calloc((size_t)num_args + 1, sizeof *call.subjects);
         if (!call.subjects)
-            return err_nomem(err);
+            rc = err_nomem(err);
     }
-    rc = draw(&call, index, err);
+    THEN(draw(&call, kind, err));
     for (int i = 0; call.subjects && i < num_args; i++)
         subject_clear(&call.subjects[i]);
     free(call.subjects);
@@ -172,9 +145,9 @@ enum status figure_draw_subjects(const char *name, struct subject *subjects, int
                                .num_args = num_subjects,
                                .subjects = subjects,
                                .options = options};
-    int index = 0;
+    const struct figure_kind *kind;
     for (int i = 0; i < num_subjects && i < FIGURE_MAX_RUNS; i++)
         paths[i] = subjects[i].path;
-    enum status rc = find_figure(name, &index, err);
-    return rc == OK ? draw(&call, index, err) : rc;
+    enum status rc = find_figure(name, &kind, err);
+    return rc == OK ? draw(&call, kind, err) : rc;
 }

@@ -15,9 +15,21 @@ struct figure_options {
     int width, height; /* 0: the default of the figure */
 };
 
-/* The kinds of figure, for help texts and error messages. */
+struct figure_call;
+typedef enum status figure_function(struct figure_call *call, struct err *err);
+
+enum figure_flag {
+    FIGURE_OF_FILES = 1, /* its arguments are files of answers, not runs and jobs */
+    FIGURE_DB = 2,       /* it takes --db */
+    FIGURE_Y = 4,        /* it takes -y */
+    FIGURE_X = 8         /* it takes -x and --heat */
+};
+
 struct figure_kind {
     const char *name, *takes, *summary;
+    figure_function *draw;
+    int max_args;
+    int flags; /* of enum figure_flag */
 };
 extern const struct figure_kind figure_kinds[];
 extern const int num_figure_kinds;

@@ -10,50 +10,14 @@
 
 #include "profiles/json/fields.h"
 
-/* The scripts are embedded in the program, so that it can be copied anywhere. */
-#define SCRIPT(name)                                                                               \
+#define SCRIPT_EMBED(name)                                                                         \
     __asm__(".pushsection .rodata\n"                                                               \
+            ".globl script_" #name "\n"                                                            \
             "script_" #name ":\n"                                                                  \
             ".incbin \"plots/" #name ".gp\"\n"                                                     \
             ".byte 0\n"                                                                            \
-            ".popsection\n");                                                                      \
-    extern const char script_##name[]
-SCRIPT(style);
-SCRIPT(timeline);
-SCRIPT(curves);
-SCRIPT(throughput);
-SCRIPT(error);
-SCRIPT(lines);
-SCRIPT(heat);
-SCRIPT(goodput);
-SCRIPT(losses);
-SCRIPT(partition);
-SCRIPT(freeze);
-SCRIPT(bars);
-
-static const struct {
-    const char *name, *text;
-} scripts[] = {
-    {"timeline",   script_timeline  },
-    {"curves",     script_curves    },
-    {"throughput", script_throughput},
-    {"error",      script_error     },
-    {"lines",      script_lines     },
-    {"heat",       script_heat      },
-    {"goodput",    script_goodput   },
-    {"losses",     script_losses    },
-    {"partition",  script_partition },
-    {"freeze",     script_freeze    },
-    {"bars",       script_bars      },
-};
-
-static const char *find_script(const char *name)
-{
-    for (size_t i = 0; i < sizeof scripts / sizeof scripts[0]; i++)
-        if (strcmp(scripts[i].name, name) == 0)
-            return scripts[i].text;
-    return ""; /* the name of a script is ours */
-}
+            ".popsection\n");
+PLOT_SCRIPTS(SCRIPT_EMBED)
 
 /* The name of the file that gnuplot writes. */
 static const char *drawn_to(const struct gnuplot *plot)
@@ -183,7 +147,7 @@ static void first_words(FILE *log, char *line, size_t size)
     snprintf(line, size, "no reason given");
 }
 
-enum status gnuplot_run(struct gnuplot *plot, const char *name, struct err *err)
+enum status gnuplot_run(struct gnuplot *plot, const char *script, struct err *err)
 {
     enum status rc = OK;
     char line[160];
@@ -192,7 +156,7 @@ enum status gnuplot_run(struct gnuplot *plot, const char *name, struct err *err)
         rc = err_set(err, ERR_SYSTEM, "cannot make a temporary file: %s", strerror(errno));
         goto out;
     }
-    fputs(find_script(name), plot->program);
+    fputs(script, plot->program);
     if (fflush(plot->program) != 0 || ferror(plot->program)) {
         rc = err_set(err, ERR_SYSTEM, "cannot write a temporary file: %s", strerror(errno));
         goto out;

@@ -10,6 +10,15 @@
 #include "partition/base/status.h"
 #include "profiles/base/whole_file.h"
 
+/* The scripts of plots/. They are embedded in the program, so that it can be copied anywhere. */
+/* clang-format off */
+#define PLOT_SCRIPTS(ROW) \
+    ROW(style) ROW(timeline) ROW(curves) ROW(throughput) ROW(error) ROW(lines) ROW(heat) \
+    ROW(goodput) ROW(losses) ROW(partition) ROW(freeze) ROW(bars)
+/* clang-format on */
+#define SCRIPT_DECLARED(name) extern const char script_##name[];
+PLOT_SCRIPTS(SCRIPT_DECLARED)
+
 struct gnuplot {
     FILE *program;           /* write settings and data blocks here, then call gnuplot_run() */
     struct atomic_file file; /* the output file; unused with term "dumb" */
@@ -30,10 +39,10 @@ void gnuplot_size(struct gnuplot *plot, int width, int height);
  * that is not ours goes through here: in double quotes gnuplot runs `COMMAND`. */
 void gnuplot_quote(struct gnuplot *plot, const char *text);
 
-/* Append the script of plots/<name>.gp and run all of it.
+/* Append a script and run all of it.
  * ERR_SYSTEM: gnuplot is missing or failed (its first line is in the message), or the file cannot
  * be written. gnuplot_clear() then removes the incomplete file. */
-enum status gnuplot_run(struct gnuplot *plot, const char *name, struct err *err);
+enum status gnuplot_run(struct gnuplot *plot, const char *script, struct err *err);
 void gnuplot_clear(struct gnuplot *plot);
 
 #endif
