@@ -33,8 +33,11 @@ struct command {
     /* wall: exec/serve */ \
     ROW(generate) ROW(predict) \
     /* wall end */ \
-    ROW(checkpoint) ROW(compare) ROW(plot) ROW(report) ROW(runs) ROW(devices) ROW(cluster) \
-    ROW(doctor) ROW(calibrate) ROW(page)
+    ROW(checkpoint) ROW(compare) \
+    /* wall: cli/figures */ \
+    ROW(plot) ROW(report) \
+    /* wall end */ \
+    ROW(runs) ROW(devices) ROW(cluster) ROW(doctor) ROW(calibrate) ROW(page)
 #endif
 /* clang-format on */
 #define COMMAND_DECLARED(name) extern const struct command command_##name;

@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* wall: cli/figures */
 #include "cli/figures/figures.h"
+/* wall end */
 #include "partition/cluster/cluster.h"
 #include "partition/cost/cost.h"
 #include "partition/freeze/freeze.h"
@@ -405,9 +407,11 @@ void help_rows(void)
     print_words("CLUSTER", cluster_preset_names());
     print_words("CLUSTER", machine_names());
     print_words("DEVICE", shipped_kind_names);
+    /* wall: cli/figures */
     for (int i = 0; i < num_figure_kinds; i++)
         printf("word\tFIGURE\t%s\t%s (%s)\n", figure_kinds[i].name, figure_kinds[i].summary,
                figure_kinds[i].takes);
+    /* wall end */
     keys_each(KEYS_JOB, visit_key, NULL);
     print_fields();
 }

@@ -1,4 +1,4 @@
-/* cli/commands/cmd_report.c - `elapse report`: one HTML page about runs, recorded simulations, jobs
+/* cli/figures/cmd_report.c - `elapse report`: one HTML page about runs, recorded simulations, jobs
  * and plan files. Read run_report() at the end first. */
 #include <math.h>
 #include <stdlib.h>
