@@ -184,7 +184,8 @@ enum elapse_status elapse_freezer_share(struct elapse_freezer *freezer, int froz
     const struct freeze_candidate candidate = {frozen, share, share_se};
     enum status rc = OK;
     if (!freezer->open || frozen != freezer->asked || frozen < 1)
-        rc = err_set(&call.err, ERR_INPUT, "no one asked for a prefix of %d layers", frozen);
+        rc = err_set(&call.err, ERR_INPUT, "no question about a prefix of %d layers is open",
+                     frozen);
     else if (!isfinite(share) || !(share_se >= 0))
         rc = err_set(&call.err, ERR_INPUT, "a share must be finite, got %g +- %g", share, share_se);
     THEN(freeze_evidence_add(&freezer->row, candidate, &call.err));

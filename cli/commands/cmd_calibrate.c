@@ -199,7 +199,7 @@ static void print_calibration(const struct calibration *c)
                    100 * relative_spread(c, k));
         else
             printf("  %-8s      1, not determined by these rows\n", factor_name((enum factor)k));
-    printf("  what the factors leave: %.1f %%\n", 100 * c->noise);
+    printf("  error that the factors leave: %.1f %%\n", 100 * c->noise);
 }
 
 static void add_judged(struct json *json, const char *key, const struct judged *got, int rows)

@@ -184,9 +184,10 @@ static void print_table(const struct comparison *configs, int n, const struct co
         printf("error of this run: %+.1f %%; of its %d parts by themselves %+.1f to %+.1f %%\n",
                100 * configs[0].error, configs[0].num_parts, 100 * low, 100 * high);
     if (s->num_noisy > 0)
-        printf("%d of %d configurations too noisy to judge: their step time is not known to %.0f "
-               "%%\n",
-               s->num_noisy, n, 100 * s->noise_limit);
+        printf(
+            "%d of %d configurations too noisy to judge: their step time is not known within %.0f "
+            "%%\n",
+            s->num_noisy, n, 100 * s->noise_limit);
     if (isfinite(s->worst_abs_peak_error))
         printf("error of the peak memory: worst %.1f %%\n", 100 * s->worst_abs_peak_error);
 }
@@ -209,21 +210,21 @@ static enum status finish(const struct command *command, struct comparison *conf
     if (configs[0].note[0])
         fprintf(stderr, "elapse: note: %s\n", configs[0].note);
     if (configs[0].cost != COST_MEASURED && configs[0].cost != COST_PUBLISHED)
-        fprintf(stderr, "elapse: note: simulated by published data, which predict nothing of this "
-                        "machine; elapse profile measures it\n");
+        fprintf(stderr, "elapse: note: simulated with published data, which say nothing about this "
+                        "machine; 'elapse profile' measures it\n");
     if (cache_unknown)
-        fprintf(stderr, "elapse: note: the profile does not say what reading the cache takes on "
-                        "the host; simulated as 0\n");
+        fprintf(stderr, "elapse: note: the profile has no host time for reads of the cache; "
+                        "simulated as 0\n");
     if (extrapolated)
-        fprintf(stderr, "elapse: note: sizes outside of what the profile has measured: times there "
-                        "are extrapolated\n");
+        fprintf(stderr, "elapse: note: sizes outside the measured ones: their times are "
+                        "extrapolated\n");
     if (s.worst_spread > s.noise_limit)
         fprintf(stderr,
                 "elapse: note: this machine is noisy: equal steps spread by up to %.0f %%\n",
                 100 * s.worst_spread);
     if (rc == OK && !isnan(tolerance) && s.num_noisy == n) {
         rc = err_set(err, ERR_INFEASIBLE,
-                     "the machine is too noisy to judge: no step time is known to %.0f %%",
+                     "the machine is too noisy to judge: no step time is known within %.0f %%",
                      100 * s.noise_limit);
         err_hint(err, "let nothing else run, or take more --steps and --repeats");
     }

@@ -129,7 +129,7 @@ static void check_load(struct doctor *doctor)
     (void)getloadavg(&load, 1);
     add(doctor, "load", false, quiet,
         "other programs take %.0f %% of the cores, load average %.1f%s", 100 * share, load,
-        quiet ? "" : "; profiles and times of runs say little now")
+        quiet ? "" : "; profiles and run times are unreliable now")
         ->busy = !quiet;
 }
 
@@ -164,7 +164,7 @@ static struct check *check_room(struct doctor *doctor, const char *name, const c
     struct statvfs room;
     existing_part(path, part, sizeof part);
     if (statvfs(part, &room) != 0)
-        return add(doctor, name, true, false, "%s: cannot be asked for its size", path);
+        return add(doctor, name, true, false, "%s: cannot read its size", path);
     const int64_t bytes = (int64_t)room.f_bavail * (int64_t)room.f_frsize;
     const bool writable = access(part, W_OK) == 0;
     return add(doctor, name, true, writable && bytes >= least, "%.200s: %s, %s free%s", path,
@@ -319,7 +319,7 @@ static void examine(struct doctor *doctor)
     check_programs(doctor);
     if (launch_find(path, &err) != OK) {
         packages(add(doctor, "elapse-exec", true, false,
-                     "not beside elapse; profile, train and eval run in it"),
+                     "not installed next to elapse; profile, train and eval need it"),
                  BUILD_PACKAGES, " && make");
     } else if (!(facts = ask_exec("facts", 0, why, sizeof why))) {
         packages(add(doctor, "elapse-exec", true, false, "%s", why), BUILD_PACKAGES, " && make");
@@ -368,7 +368,7 @@ static void print_text(const struct doctor *doctor, bool ok)
             printf("%-7s %-11s %s\n", "", "", check->install);
     }
     if (ok)
-        printf("\nall that profile, plan, sim, train and plot need is here\n");
+        printf("\nprofile, plan, sim, train and plot have all that they need\n");
 }
 
 static enum status run(const struct command *command, int argc, char **argv, struct err *err)

@@ -91,7 +91,7 @@ static enum status run_front(const struct command *command, int num_ranks, int a
         rc = err_set(err, ERR_INPUT, "--plan-losses is for the ranks of one machine");
     if (rc == OK && front.max_restarts > 0 && front.out == front.resume &&
         access(front.resume, F_OK) == 0 && restarts_newest_step(front.resume) < 0)
-        rc = err_set(err, ERR_INPUT, "--max-restarts needs --out DIR, '%s' is no run folder",
+        rc = err_set(err, ERR_INPUT, "--max-restarts needs --out DIR, '%s' is not a run folder",
                      front.resume);
     if (rc != OK) {
         err_hint(err, "'elapse %s --help' lists the options", command->name);

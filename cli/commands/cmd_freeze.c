@@ -73,7 +73,8 @@ static enum status read_evidence(struct request *q, struct err *err)
     THEN(evidence_from_json(json, q->evidence_path, NULL, &q->evidence, err));
     THEN(evidence_layers(json, q->evidence_path, &num_layers, err));
     if (rc == OK && q->layers_seen && num_layers != q->num_layers)
-        rc = err_set(err, ERR_INPUT, "%s is of another model: layers is %d, --layers says %lld",
+        rc = err_set(err, ERR_INPUT,
+                     "%s belongs to another model: it has %d layers, --layers is %lld",
                      q->evidence_path, num_layers, (long long)q->num_layers);
     json_free(json);
     q->num_layers = num_layers;
@@ -104,7 +105,7 @@ static enum status resolve(struct request *q, struct err *err)
         q->alpha = q->spec.alpha = 0.5;
     if (rc == OK && safe != (q->evidence_path != NULL))
         rc = safe ? err_set(err, ERR_INPUT, "freeze: policy 'safe' needs --evidence")
-                  : err_set(err, ERR_INPUT, "freeze: policy '%s' reads no --evidence",
+                  : err_set(err, ERR_INPUT, "freeze: policy '%s' does not use --evidence",
                             freeze_policy_name(q->spec.policy));
     if (rc == OK && q->spec.policy == FREEZE_TABLE && !q->table_path)
         rc = err_set(err, ERR_INPUT, "freeze: policy 'table' needs --table");
@@ -117,7 +118,7 @@ static enum status resolve(struct request *q, struct err *err)
         rc = err_set(err, ERR_INPUT, "freeze: policy '%s' needs --norms",
                      freeze_policy_name(q->spec.policy));
     if (rc == OK && q->norms_path && !freeze_uses_norms(q->spec.policy))
-        rc = err_set(err, ERR_INPUT, "freeze: policy '%s' reads no --norms",
+        rc = err_set(err, ERR_INPUT, "freeze: policy '%s' does not use --norms",
                      freeze_policy_name(q->spec.policy));
     if (rc == OK && q->table_path)
         rc = read_table(q, err);

@@ -292,7 +292,7 @@ static enum status check_options(const struct sim_args *args, struct err *err)
     if (args->plan_path && !args->job_path)
         return err_set(err, ERR_INPUT, "--plan needs the job of the plan");
     if (args->plan_path && (args->sweeps.count > 0 || with_step))
-        return err_set(err, ERR_INPUT, "--plan and --%s do not go together",
+        return err_set(err, ERR_INPUT, "--plan and --%s exclude each other",
                        args->sweeps.count > 0 ? "sweep" : with_step);
     const char *of_a_step = args->schedule_csv    ? "schedule-csv"
                             : args->trace_path    ? "trace"
@@ -304,7 +304,7 @@ static enum status check_options(const struct sim_args *args, struct err *err)
     if (of_a_step)
         with_step = of_a_step;
     if (of_a_step && args->sweeps.count > 0)
-        return err_set(err, ERR_INPUT, "--%s and --sweep do not go together", of_a_step);
+        return err_set(err, ERR_INPUT, "--%s and --sweep exclude each other", of_a_step);
     if (with_step && !args->step && args->job_path)
         return err_set(err, ERR_INPUT, "--%s needs a single step: add --step", with_step);
     if (args->record_path && (args->step || args->sweeps.count > 0))

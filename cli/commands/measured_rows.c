@@ -228,7 +228,7 @@ static enum status take_step(struct measured_rows *rows, struct words *words, co
     enum status rc = take_measured(row, measured, peak, &inner);
     THEN(sim_args_read(&command_sim, words->n, words->at, &args, &help, &inner));
     if (rc == OK && help)
-        rc = err_set(&inner, ERR_INPUT, "--help is no step");
+        rc = err_set(&inner, ERR_INPUT, "--help is not a step");
     if (rc == OK && args.request.db_path)
         rc = err_set(&inner, ERR_INPUT, "--db belongs to 'elapse calibrate', not to a step");
     args.request.db_path = rows->db_path;

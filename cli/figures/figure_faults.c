@@ -22,7 +22,7 @@ enum status figure_goodput(struct figure_call *call, struct err *err)
     enum status rc = json_read_file(path, &answer, err);
     const struct json *tried = rc == OK ? json_get(answer, "intervals") : NULL;
     if (rc == OK && json_count(tried) == 0) {
-        rc = err_set(err, ERR_INPUT, "%.200s: it has tried no intervals between checkpoints", path);
+        rc = err_set(err, ERR_INPUT, "%.200s: no interval between checkpoints was tried", path);
         err_hint(err, "plot goodput reads 'elapse sim JOB --faults ... --json' without interval");
     }
     if (rc == OK) {
@@ -97,7 +97,7 @@ static enum status read_csv(const char *path, struct spans *spans, struct err *e
     fclose(in);
     return fine ? OK
                 : err_set(err, ERR_INPUT,
-                          "%.200s: it is no timeline of 'elapse sim JOB --faults ... --timeline'",
+                          "%.200s: not a timeline of 'elapse sim JOB --faults ... --timeline'",
                           path);
 }
 

@@ -106,7 +106,7 @@ static enum status add_line(struct sweep_file *f, const struct json *line, const
                            axis->name);
     }
     if (n == 0 || (f->num_points > 0 && n != f->num_axes))
-        return err_set(err, ERR_INPUT, "%.200s: line %d is no answer of a sweep", path,
+        return err_set(err, ERR_INPUT, "%.200s: line %d is not an answer of a sweep", path,
                        f->num_points + 1);
     f->num_axes = n;
     if (!f->column)

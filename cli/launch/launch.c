@@ -187,10 +187,10 @@ static enum status wait_child(const struct launch *launch, const char *what, con
                        code - EXIT_SIGNALLED, strsignal(code - EXIT_SIGNALLED));
     enum status rc =
         err_set(err, ERR_SYSTEM, "'%s' ended %s with exit code %d", launcher, what, code);
-    err_hint(err, "%s; OMPI_MCA_orte_execute_quiet=0 shows what Open MPI's mpirun has to say",
+    err_hint(err, "%s; OMPI_MCA_orte_execute_quiet=0 shows the messages of Open MPI's mpirun",
              launch_env_one_machine(launcher)
-                 ? "it could not start the ranks, or one ended without a word"
-                 : "a node may be lost, or not to be reached");
+                 ? "it could not start the ranks, or one exited without a message"
+                 : "a node may be lost or unreachable");
     return rc;
 }
 

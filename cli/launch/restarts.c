@@ -165,10 +165,8 @@ static bool wants_yield(void *ctx)
     char names[160];
     if (!s->returned && members_ask_lost(&s->members) && is_training(s)) {
         (void)members_lost(&s->members, names, sizeof names);
-        fprintf(
-            stderr,
-            "elapse: one of the lost nodes (%s) answers again; it rejoins at the next checkpoint\n",
-            names);
+        fprintf(stderr, "elapse: a lost node (%s) is back; it rejoins at the next checkpoint\n",
+                names);
         s->returned = true;
     }
     const bool again = s->members.given_up > 0 && !s->tried_again && s->losses.num_ranks == 0;

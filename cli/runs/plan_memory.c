@@ -209,7 +209,7 @@ void plan_memory_print(const struct plan_memory *memory)
     if (memory->limit_bytes != INT64_MAX)
         print_parts(memory);
     if (memory->host_bytes > 0)
-        printf("host memory has the optimizer: %s of rank %d; an update takes %s of a step, on the "
+        printf("optimizer in host memory: %s of rank %d; an update takes %s of a step, on the "
                "device %s\n",
                format_bytes(memory->host_bytes, text[0], sizeof text[0]), memory->rank,
                format_ns(memory->update_ns, text[1], sizeof text[1]),

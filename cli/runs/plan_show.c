@@ -463,7 +463,7 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
     if (cost->note[0])
         printf("note: %s\n", cost->note);
     if (answer->bf16_samples_per_s > 0)
-        printf("note: with train.dtype bf16 this plan makes %.1f samples/s, %.2g times as many\n",
+        printf("note: with train.dtype bf16 this plan reaches %.1f samples/s, %.2g times as many\n",
                answer->bf16_samples_per_s, answer->bf16_samples_per_s / result->samples_per_s);
     if (job->model.note[0])
         printf("note: %s\n", job->model.note);

@@ -176,7 +176,7 @@ enum status replay_read(const char *run_dir, struct replay *replay, struct err *
     if (rc != OK)
         goto out;
     if (!got.info.job_json) {
-        rc = err_set(err, ERR_INFEASIBLE, "%s/run.db: the record holds no job", run_dir);
+        rc = err_set(err, ERR_INFEASIBLE, "%s/run.db: the record has no job", run_dir);
         goto out;
     }
     snprintf(path, sizeof path, "%s/summary.json", run_dir);

@@ -60,7 +60,7 @@ static enum status sensitivity(const struct sim_args *args, const struct step_an
     enum status rc = cluster_copy(&a->cluster, &changed, err);
     const char *const names[] = {"link", "uplink", "latency", "host_op"};
     if (!json)
-        printf("per percent of improvement the step gets shorter by:\n");
+        printf("sensitivity: step time saved per 1 %% faster\n");
     for (int what = 0; what < 4 && rc == OK; what++) {
         cluster_clear(&changed);
         rc = cluster_copy(&a->cluster, &changed, err);
@@ -176,7 +176,7 @@ enum status sim_monte_carlo(const struct sim_args *args, const struct step_answe
     bool spread = cost_is_measured(&a->cost.cost) && a->cost.spread > 0;
     struct workload side[2] = {{0}};
     if (args->request.options.jitter <= 0 && !spread) {
-        err_set(err, ERR_INPUT, "costs (%s) hold no spread: --monte-carlo needs --jitter above 0",
+        err_set(err, ERR_INPUT, "costs (%s) have no spread: --monte-carlo needs --jitter above 0",
                 a->cost.cost.label);
         err_hint(err, "'elapse profile' measures spreads");
         return ERR_INPUT;

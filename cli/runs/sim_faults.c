@@ -562,7 +562,7 @@ enum status sim_faults(const struct command *command, const struct sim_args *arg
         answer_print(&answer, set, job->cluster.price_per_hour, args->no_wall);
     }
     if (rc == OK && answer.done == 0)
-        rc = err_set(err, ERR_INFEASIBLE, "the run is never done: %s",
+        rc = err_set(err, ERR_INFEASIBLE, "the run never ends: %s",
                      runs[0].end == FAULT_TOO_FEW
                          ? "fewer nodes are left than any plan needs, and none returns"
                          : "it reaches faults.limit");

@@ -223,7 +223,7 @@ static enum status replace_stale(const char *path, struct err *err)
     struct header h = {0};
     const ssize_t n = read_header(path, &h);
     if (n > 0 && (n < (ssize_t)sizeof h || h.magic != magic) && h.magic != 0)
-        return err_set(err, ERR_SYSTEM, "cache: '%s' exists and is no cache of elapse", path);
+        return err_set(err, ERR_SYSTEM, "cache: '%s' exists and is not a cache of elapse", path);
     if (n == (ssize_t)sizeof h && h.magic == magic && alive(h.pid))
         return err_set(err, ERR_SYSTEM, "cache: '%s' belongs to the running process %u", path,
                        h.pid);

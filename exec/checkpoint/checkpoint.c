@@ -97,11 +97,11 @@ static enum status check_state(const struct json *manifest, const char *dir, con
     int64_t seed;
     enum status rc = manifest_int(manifest, dir, "seed", INT64_MAX, &seed, err);
     if (rc == OK && (!optimizer || strcmp(optimizer, want) != 0))
-        rc = err_set(err, ERR_INPUT, "'%s' is of a run with optimizer %s, the job has %s", dir,
+        rc = err_set(err, ERR_INPUT, "'%s' belongs to a run with optimizer %s, the job has %s", dir,
                      optimizer ? optimizer : "?", want);
     else if (rc == OK && seed != want_seed)
-        rc = err_set(err, ERR_INPUT, "'%s' is of a run with train.seed %lld, the job has %lld", dir,
-                     (long long)seed, (long long)want_seed);
+        rc = err_set(err, ERR_INPUT, "'%s' belongs to a run with train.seed %lld, the job has %lld",
+                     dir, (long long)seed, (long long)want_seed);
     else
         return rc;
     err_hint(err, "--init takes its weights alone");

@@ -67,7 +67,7 @@ enum status checkpoint_verify(const char *dir, struct json *answer, struct err *
     if (rc == ERR_SYSTEM || rc == ERR_NOMEM)
         return err_copy(err, &why);
     if (rc == OK && !checkpoint_has_sums(manifest))
-        err_set(&why, ERR_INPUT, "'%s' is of an older version and carries no digests", dir);
+        err_set(&why, ERR_INPUT, "'%s' comes from an older version and has no digests", dir);
     if (rc == OK) {
         json_add_copy(answer, "step", json_get(manifest, "step"));
         if (json_get(manifest, "run"))
@@ -100,7 +100,7 @@ static enum status check_run(const char *dir, const char *run_id, struct err *er
     enum status rc = checkpoint_manifest(dir, &manifest, err);
     const char *id = rc == OK ? json_string(json_get(manifest, "run")) : NULL;
     if (id && *run_id && strcmp(id, run_id) != 0)
-        rc = err_set(err, ERR_INPUT, "'%s' is of another run", dir);
+        rc = err_set(err, ERR_INPUT, "'%s' belongs to another run", dir);
     json_free(manifest);
     return rc;
 }
@@ -128,7 +128,7 @@ static void note_age(struct checkpoint_choice *choice)
     const size_t used = strlen(choice->note);
     if (checkpoint_manifest(choice->dir, &manifest, NULL) == OK && !checkpoint_has_sums(manifest))
         snprintf(choice->note + used, sizeof choice->note - used,
-                 "%s'%.120s' is of an older version and carries no digests: its files are not "
+                 "%s'%.120s' comes from an older version and has no digests: its files are not "
                  "checked",
                  used ? "; " : "", choice->dir);
     json_free(manifest);

@@ -299,14 +299,16 @@ static enum status put_in_place(const char *temp, const char *dir, const char *r
     if (renameat2(AT_FDCWD, temp, AT_FDCWD, dir, RENAME_NOREPLACE) == 0)
         return OK;
     if (errno == EEXIST && !owned_folder_is(dir, run_id))
-        return err_set(err, ERR_SYSTEM, "cannot write '%s': it is there and not of this run", dir);
+        return err_set(err, ERR_SYSTEM, "cannot write '%s': it exists and belongs to another run",
+                       dir);
     if (errno == EEXIST && renameat2(AT_FDCWD, temp, AT_FDCWD, dir, RENAME_EXCHANGE) == 0) {
         (void)owned_folder_remove(temp, run_id);
         return OK;
     }
     if ((errno == EINVAL || errno == ENOSYS) && access(dir, F_OK) == 0 &&
         !owned_folder_remove(dir, run_id))
-        return err_set(err, ERR_SYSTEM, "cannot write '%s': it is there and not of this run", dir);
+        return err_set(err, ERR_SYSTEM, "cannot write '%s': it exists and belongs to another run",
+                       dir);
     if (rename(temp, dir) != 0)
         return err_set(err, ERR_SYSTEM, "cannot rename '%s' to '%s': %s", temp, dir,
                        strerror(errno));

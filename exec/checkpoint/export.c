@@ -186,7 +186,7 @@ static enum status check_beside(const struct json *config, const char *dir, stru
         if (json_read_file(path, &there, NULL) == OK)
             rc = json_text(there, false, &got, err);
         if (rc == OK && (!got || strcmp(got, want) != 0)) {
-            rc = err_set(err, ERR_INPUT, "'%s' is there and describes something else", path);
+            rc = err_set(err, ERR_INPUT, "'%s' exists and describes something else", path);
             err_hint(err, "'-o DIR' replaces it, or export into a folder of its own");
         }
     }

@@ -66,7 +66,7 @@ enum status memory_copies_open(const struct comm *comm, const struct job *job, c
     if (!copies->on)
         snprintf(
             copies->note, sizeof copies->note,
-            "no copies in memory: they need %s of shared memory%s, and %s are to be had; files "
+            "no copies in memory: they need %s of shared memory%s, and %s are available; files "
             "count",
             need, one ? "" : " on each node", format_bytes(left, have, sizeof have));
     else

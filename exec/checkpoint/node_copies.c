@@ -171,7 +171,7 @@ static enum status prepare(const struct comm *comm, const char *dir, const struc
     char need[32], have[32];
     if (bytes > left)
         return err_set(err, ERR_SYSTEM,
-                       "files of the node before need %s of shared memory, and %s are to be had",
+                       "files of the node before need %s of shared memory, and %s are available",
                        format_bytes(bytes, need, sizeof need),
                        format_bytes(left, have, sizeof have));
     enum status rc = OK;
@@ -310,7 +310,7 @@ static enum status find_files(const struct comm_group *nodes, const char *dir,
     }
     const int64_t left = node_memory_left();
     if (bytes > left)
-        return err_set(err, ERR_SYSTEM, "'%s' needs %s more of shared memory, and %s are to be had",
+        return err_set(err, ERR_SYSTEM, "'%s' needs %s more of shared memory, and %s are available",
                        dir, format_bytes(bytes, need, sizeof need),
                        format_bytes(left, have, sizeof have));
     return OK;
@@ -336,7 +336,7 @@ static enum status share_files(const struct comm *comm, const struct comm_group 
     THEN(comm_max_i64(comm->all, lacking, n, err));
     for (int i = 0; rc == OK && i < n; i++)
         if (node[i] == 0)
-            rc = err_set(err, ERR_INPUT, "no node has '%s/%s' in good order", dir,
+            rc = err_set(err, ERR_INPUT, "no node has an undamaged '%s/%s'", dir,
                          checkpoint_file_name(manifest, i));
     enum status own = OK; /* of this node: the others get their files all the same */
     for (int i = 0; rc == OK && nodes && i < n; i++) {

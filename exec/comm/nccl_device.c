@@ -233,7 +233,7 @@ static enum status open_device(const char id[NCCL_ID_BYTES], int rank, int size,
     enum status rc = settle(&device->parent, code, "ncclCommInitRankConfig", err);
     pthread_mutex_unlock(&device->lock);
     if (rc == OK && pthread_create(&device->watch, NULL, watch, device) != 0)
-        rc = err_set(err, ERR_SYSTEM, "rank %d: no thread to watch NCCL", rank);
+        rc = err_set(err, ERR_SYSTEM, "rank %d: cannot start the thread that watches NCCL", rank);
     device->watched = rc == OK;
     if (rc == OK)
         *out = device;

@@ -16,7 +16,7 @@ static enum status refuse_adapter(const struct job_ask *ask, struct err *err)
     err_set(err, ERR_INPUT,
             "--adapter %s needs the weights of its base: safetensors of transformers",
             ask->adapter);
-    err_hint(err, "a run of its own: elapse export RUN -o BASE, and BASE in its place");
+    err_hint(err, "of a run, export them first: elapse export RUN -o BASE, then use BASE");
     return ERR_INPUT;
 }
 

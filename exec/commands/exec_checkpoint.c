@@ -20,7 +20,8 @@ static enum status run_checkpoint(const struct exec_command *command, struct cal
     if (rc != OK || line.help)
         return rc;
     if (strcmp(line.positional[0], "verify") != 0)
-        return err_set(err, ERR_INPUT, "checkpoint knows verify, not '%.64s'", line.positional[0]);
+        return err_set(err, ERR_INPUT, "checkpoint has the action verify, got '%.64s'",
+                       line.positional[0]);
     rc = checkpoint_find(line.positional[1], &dir, err);
     if (rc != OK)
         return rc;

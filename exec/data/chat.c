@@ -124,8 +124,7 @@ static enum status use_family(struct chat *chat, struct err *err)
         if (tokenizer_id(chat->tokenizer, families[i].first) >= 0 &&
             tokenizer_id(chat->tokenizer, families[i].second) >= 0)
             return jinja_new(families[i].template, &chat->jinja, err);
-    err_set(err, ERR_INPUT,
-            "messages need a chat_template, and there is none beside the tokenizer");
+    err_set(err, ERR_INPUT, "messages need a chat_template, and the tokenizer has none");
     err_hint(err,
              "chat_template.jinja, or chat_template in tokenizer_config.json; without one only "
              "ChatML (<|im_start|>) and Llama 3 (<|start_header_id|>) are known");

@@ -109,12 +109,12 @@ enum status dataset_wordpiece(const struct job *job, struct bert_tokens *bert, s
     enum status rc =
         tokenizer_open(job->data.vocab, NULL, job->data.lower_case, &got.tokenizer, err);
     if (rc == OK && !tokenizer_is_wordpiece(got.tokenizer))
-        rc = err_set(err, ERR_INPUT, "%s: '%s' is no WordPiece vocabulary", dataset_job_name(job),
-                     job->data.vocab);
+        rc = err_set(err, ERR_INPUT, "%s: '%s' is not a WordPiece vocabulary",
+                     dataset_job_name(job), job->data.vocab);
     for (int i = 0; rc == OK && i < 4; i++) {
         *ids[i] = tokenizer_id(got.tokenizer, names[i]);
         if (i < 3 && *ids[i] < 0)
-            rc = err_set(err, ERR_INPUT, "'%s' is no WordPiece vocabulary: %s is missing",
+            rc = err_set(err, ERR_INPUT, "'%s' is not a WordPiece vocabulary: %s is missing",
                          job->data.vocab, names[i]);
     }
     THEN(dataset_vocab_fits(job, tokenizer_size(got.tokenizer), err));

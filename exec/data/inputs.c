@@ -23,7 +23,7 @@ enum status inputs_open(const struct job *job, const char *weights, struct input
     const bool pictures = model_has_images(&job->model);
     struct dataset like = {0}, got = {0};
     if (job->model.task != TASK_CLASSIFY)
-        return err_set(err, ERR_INPUT, "model '%s' is no classifier", job->model.name);
+        return err_set(err, ERR_INPUT, "model '%s' is not a classifier", job->model.name);
     if (inputs->pairs->count > 0 && inputs->pairs->count != inputs->texts->count)
         return err_set(err, ERR_INPUT, "--text-pair must be given once for each --text");
     inputs->ends = calloc((size_t)inputs->num_paths + 1, sizeof *inputs->ends);

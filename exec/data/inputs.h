@@ -20,7 +20,7 @@ struct inputs {
  * takes tables (data.text and data.text_pair name the columns; "sentence" of GLUE's files where
  * they do not), .txt files with a text a line, and texts. The names of their classes are those of
  * the training table's labels. ERR_SYSTEM: a file is missing. ERR_INPUT: a file of another kind,
- * without rows, or without the columns; the model is no classifier. The caller releases *dataset
+ * without rows, or without the columns; the model is not a classifier. The caller releases *dataset
  * with dataset_clear(), inputs with inputs_clear(). */
 enum status inputs_open(const struct job *job, const char *weights, struct inputs *inputs,
                         struct dataset *dataset, struct err *err);

@@ -164,7 +164,7 @@ static enum status read_channels(const struct json *root, const char *path, cons
 static enum status check_keys(const struct json *root, const char *path, struct err *err)
 {
     if (json_type(root) != JSON_OBJECT)
-        return err_set(err, ERR_INPUT, "'%s' is no object", path);
+        return err_set(err, ERR_INPUT, "'%s' is not an object", path);
     for (const struct json *m = json_first(root); m; m = json_next(m)) {
         bool known = is_absent(m);
         for (size_t i = 0; !known && i < sizeof keys / sizeof *keys; i++)

@@ -273,7 +273,7 @@ static enum status read_split(const struct job *job, struct dataset *dataset, en
     if (rc == OK && squad_2(root))
         rc = refuse_squad_2(path, err);
     if (rc == OK && (!data || json_type(data) != JSON_ARRAY))
-        rc = err_set(err, ERR_INPUT, "'%s' is no SQuAD file: the list data is missing", path);
+        rc = err_set(err, ERR_INPUT, "'%s' is not a SQuAD file: the list data is missing", path);
     for (struct json *a = rc == OK ? json_first(data) : NULL; rc == OK && a;
          a = json_next(a), at.article++) {
         const struct json *paragraphs = json_get(a, "paragraphs");

@@ -90,7 +90,7 @@ static enum status find_file(const char *dir, const char *name, char **path, str
         if (access(one, F_OK) != 0) {
             free(one);
         } else if (*path) {
-            err_set(err, ERR_INPUT, "'%s' and '%s' are both there", *path, one);
+            err_set(err, ERR_INPUT, "'%s' and '%s' both exist", *path, one);
             err_hint(err, "set data.path to the file, or remove one of them");
             free(one);
             return ERR_INPUT;
@@ -361,7 +361,7 @@ static enum status read_json_lines(struct reading *reading, char *text, int64_t 
                            (long long)line);
         if (strspn(at, " \t\r") != (size_t)(stop - at)) {
             if (line == 1 && *at == '[') {
-                err_set(err, ERR_INPUT, "%s is an array, wanted JSON lines", reading->what);
+                err_set(err, ERR_INPUT, "%s is an array, must be JSON lines", reading->what);
                 err_hint(err, "an object a line, without [ ] and without commas after the lines");
                 return ERR_INPUT;
             }

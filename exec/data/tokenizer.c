@@ -437,7 +437,7 @@ static enum status read_file(struct tokenizer *t, const char *path, const struct
                         post = {path, "post_processor"}, decoder = {path, "decoder"};
     const struct json *model = json_get(root, "model");
     if (json_type(root) != JSON_OBJECT || !model || json_type(model) != JSON_OBJECT)
-        return err_set(err, ERR_INPUT, "'%s' is no tokenizer.json: it has no model", path);
+        return err_set(err, ERR_INPUT, "'%s' is not a tokenizer.json: it has no model", path);
     enum status rc = read_model(t, path, model, err);
     THEN(read_each(t, &norm, json_get(root, "normalizer"), "normalizers", read_norm, err));
     if (rc == OK)

@@ -72,7 +72,7 @@ enum status vocab_put(struct vocab *vocab, const char *piece, size_t length, int
     }
     slot = find_slot(vocab, piece, length);
     if (slot->length >= 0)
-        return err_set(err, ERR_INPUT, "'%.*s' is there twice", length < 60 ? (int)length : 60,
+        return err_set(err, ERR_INPUT, "'%.*s' occurs twice", length < 60 ? (int)length : 60,
                        piece);
     if (!vocab->bytes || need > vocab->room_bytes) {
         int64_t room = vocab->room_bytes ? vocab->room_bytes : FIRST_ROOM;

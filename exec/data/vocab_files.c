@@ -77,8 +77,8 @@ static enum status read_vocab(struct tokenizer *t, const char *path, const struc
     for (int byte = 0; rc == OK && byte < 256; byte++) {
         char one[4];
         if (vocab_find(&t->vocab, one, (size_t)byte_char(byte, one)) < 0)
-            rc = err_set(err, ERR_INPUT, "'%s' is no byte-level vocabulary: byte %d has no token",
-                         path, byte);
+            rc = err_set(err, ERR_INPUT,
+                         "'%s' is not a byte-level vocabulary: byte %d has no token", path, byte);
     }
     return rc;
 }
@@ -204,7 +204,7 @@ enum status vocab_files_wordpiece(struct tokenizer *t, const char *path, enum lo
         if (id >= 0)
             rc = markers_add(&t->raw, names[i], strlen(names[i]), id, err);
         else if (i < 4)
-            rc = err_set(err, ERR_INPUT, "'%s' is no WordPiece vocabulary: %s is missing", path,
+            rc = err_set(err, ERR_INPUT, "'%s' is not a WordPiece vocabulary: %s is missing", path,
                          names[i]);
     }
     THEN(tokenizer_config_read(path, &config, &t->raw, err));

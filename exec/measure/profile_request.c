@@ -53,8 +53,8 @@ static void report_left_out(const struct profile_request *q, const struct profil
     }
     if (used > 0)
         fprintf(stderr,
-                "note: not all phases have micro-batches of %s, for want of time; plans take their "
-                "times from the sizes beside them\n",
+                "note: not all phases have micro-batches of %s, because time ran out; plans "
+                "derive their times from the sizes that were measured\n",
                 text);
 }
 

@@ -277,7 +277,7 @@ enum status predict_request_run(const struct comm *comm, const struct cores *cor
     struct json *summary = NULL;
     enum status rc = OK;
     if (job->model.task != TASK_CLASSIFY)
-        rc = err_set(err, ERR_INPUT, "model '%s' is no classifier", job->model.name);
+        rc = err_set(err, ERR_INPUT, "model '%s' is not a classifier", job->model.name);
     if (rc == OK && q->out && comm->rank == 0)
         rc = output_check(q->out, err);
     THEN(labelled ? dataset_open_for(job, q->weights, &samples, err)

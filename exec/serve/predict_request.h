@@ -19,7 +19,7 @@ struct predict_request {
 
 /* Evaluate the weights on the samples and print a row for each, in their order, on rank 0. Every
  * sample is read as training reads it. Collective over comm. Errors of inputs_open() and
- * trainer_eval(); ERR_INPUT: the model is no classifier. */
+ * trainer_eval(); ERR_INPUT: the model is not a classifier. */
 enum status predict_request_run(const struct comm *comm, const struct cores *cores,
                                 const struct job *job, struct predict_request *q, struct err *err);
 

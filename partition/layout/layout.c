@@ -161,7 +161,7 @@ enum status shard_group_check(int group, enum shard_mode shard, int replicas, in
                        group, shard_mode_name(shard));
     if (expert > 1)
         return err_set(err, ERR_INFEASIBLE,
-                       "pipeline.shard_group %d does not go with pipeline.expert %d", group,
+                       "pipeline.shard_group %d cannot be combined with pipeline.expert %d", group,
                        expert);
     if (group < 2 || replicas % group != 0 || replicas == group)
         return err_set(err, ERR_INFEASIBLE,

@@ -392,7 +392,7 @@ enum status model_context_check(const struct model *model, int context, enum con
         return OK;
     if (model->heads == 0 || model->task != TASK_CAUSAL_LM)
         return err_set(err, ERR_INFEASIBLE,
-                       "pipeline.context %d: model '%s' is no causal language model", context,
+                       "pipeline.context %d: model '%s' is not a causal language model", context,
                        model->name);
     if (model->num_skips > 0)
         return err_set(err, ERR_INFEASIBLE, "pipeline.context %d: model '%s' has skip edges",

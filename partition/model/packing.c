@@ -217,7 +217,7 @@ static enum status check_ask(const struct model *model, const struct packing_ask
 {
     if (model->task != TASK_CAUSAL_LM || model->heads == 0 || model->num_pieces > 0)
         return err_set(err, ERR_INFEASIBLE,
-                       "data.length: model '%s' is no causal language model, whose samples are "
+                       "data.length: model '%s' is not a causal language model, whose samples are "
                        "documents",
                        model->name);
     if (!(ask->mean >= 1 && ask->mean <= model->seq))

@@ -34,7 +34,7 @@ struct packing_ask {
 
 /* Set what rows of the model hold, and change the sizes of its items to it: the flops of attention,
  * and for FILL_LONGEST model.seq. Call it once, on a model as it was built. ERR_INPUT: lengths that no
- * documents have. ERR_INFEASIBLE: the model is no causal language model of layers. */
+ * documents have. ERR_INFEASIBLE: the model is not a causal language model of layers. */
 enum status model_set_packing(struct model *model, const struct packing_ask *ask, struct err *err);
 
 /* Documents of a row, and their tokens, on average: 1 and model.seq without packing. */

@@ -319,15 +319,15 @@ static enum status check_balancer(const struct job *job, const struct planner_op
                                   struct err *err)
 {
     if (job->pipeline.layout.at.context != 1 && (greedy(job) || turn_elastic(job)))
-        return err_set(err, ERR_INFEASIBLE,
-                       greedy(job)
-                           ? "pipeline.context does not go with pipeline.balancer"
-                           : "pipeline.context does not go with a run that changes its plan");
+        return err_set(
+            err, ERR_INFEASIBLE,
+            greedy(job) ? "pipeline.context cannot be combined with pipeline.balancer"
+                        : "pipeline.context cannot be combined with a run that changes its plan");
     const bool tensor = options->layout.open[LAYOUT_TENSOR] || options->layout.at.tensor > 1,
                shard = options->layout.open[LAYOUT_SHARD] || options->layout.at.shard != SHARD_NONE;
     if (!greedy(job) || (!tensor && !shard))
         return OK;
-    return err_set(err, ERR_INFEASIBLE, "pipeline.balancer %s does not go with pipeline.%s",
+    return err_set(err, ERR_INFEASIBLE, "pipeline.balancer %s cannot be combined with pipeline.%s",
                    balancer_kind_names[job->pipeline.balancer], tensor ? "tensor" : "shard");
 }
 

@@ -113,7 +113,7 @@ enum status input_open(const char *path, const char *verb, int *fd, struct stat 
     else if (S_ISDIR(own.st_mode))
         rc = err_set(err, ERR_SYSTEM, "cannot %s '%s': it is a directory", verb, path);
     else if (!S_ISREG(own.st_mode) && !is_given(path))
-        rc = err_set(err, ERR_INPUT, "cannot %s '%s': it is a %s, and a file is wanted", verb, path,
+        rc = err_set(err, ERR_INPUT, "cannot %s '%s': it is a %s, not a file", verb, path,
                      S_ISFIFO(own.st_mode)   ? "named pipe"
                      : S_ISSOCK(own.st_mode) ? "socket"
                                              : "device");

@@ -9,7 +9,7 @@
  *        "plasticity": [...], "norms": [...], "sample_ns": [...],
  *        "decision": {"frozen": 4, "cost": 0.2, "cost_se": 0.1, "left": 0.8, "reason": "..."}}]}
  *
- * accuracy is null where the model is no classifier. plasticity, norms, sample_ns and decision may
+ * accuracy is null where the model is not a classifier. plasticity, norms, sample_ns and decision may
  * be left out; of a decision only "frozen" is read, because the policy repeats the rest.
  * steps_window and steps_left are missing in files of older versions: they are then taken from
  * "step" and from the rates. */

@@ -374,7 +374,7 @@ enum status profile_from_csv(const char *text, const char *where, struct profile
             if (column < 0)
                 rc = unknown_column(table, place, header[c], err);
             else if (seen[column])
-                rc = err_set(err, ERR_INPUT, "%s: column '%s' is there twice", place, header[c]);
+                rc = err_set(err, ERR_INPUT, "%s: column '%s' occurs twice", place, header[c]);
             else
                 rc = cell_to_row(&table->columns[column], cells[c], place, &row, err);
             if (rc == OK)

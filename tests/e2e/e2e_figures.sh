@@ -103,7 +103,7 @@ expect "scaling by no rate" 2 "no plan has a rate 'speed'" "$elapse" plot scalin
 expect "-y of another figure" 2 "only plot sweep and scaling take it" "$elapse" plot bubble "$job" -y mfu -o "$tmp/no.svg"
 expect "of a key that was not swept" 2 "no swept key 'link'" "$elapse" plot sweep "$tmp/sweep.json" -x link -o "$tmp/no.svg"
 expect "of a value that is not there" 2 "no point has a number 'speed'" "$elapse" plot sweep "$tmp/sweep.json" -y speed -o "$tmp/no.svg"
-expect "of a file that is no sweep" 2 'line 1 is no answer of a sweep|no point has|ends too early' "$elapse" plot sweep "$job" -o "$tmp/no.svg"
+expect "of a file that is no sweep" 2 'line 1 is not an answer of a sweep|no point has|ends too early' "$elapse" plot sweep "$job" -o "$tmp/no.svg"
 cat >"$tmp/lossy.json" <<'JOB'
 {"name": "lossy", "model": "uniform:layers=16,fwd=30ms,bwd_input=30ms,bwd_weight=30ms,act=1MiB,params=1000000",
  "data": {"kind": "synthetic", "train_samples": 80000, "test_samples": 10}, "train": {"epochs": 2, "batch": {"global": 512}},

@@ -109,7 +109,7 @@ expect "negative norms" 2 "norms.0..2. must be a number at least 0, got -3" \
     "$elapse" freeze --layers 4 --epochs 2 --norms "$tmp/negative.json"
 expect "too few epochs of norms" 2 "5 epochs need 4" \
     "$elapse" freeze --layers 4 --epochs 5 --norms "$tmp/norms.json"
-expect "norms for a table" 2 "policy 'table' reads no --norms" \
+expect "norms for a table" 2 "policy 'table' does not use --norms" \
     "$elapse" freeze --layers 4 --epochs 3 --table mild --norms "$tmp/norms.json"
 expect "a missing file" 3 "No such file" "$elapse" freeze --layers 4 --norms "$tmp/absent.json"
 finish

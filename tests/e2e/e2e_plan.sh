@@ -44,7 +44,7 @@ expect "plan: --from reads context parallelism" 0 'PP 1, TP 4, DP 1, .*CP 2, ' \
     "$elapse" plan --from megatron "$megatron --pipeline-model-parallel-size 1 --context-parallel-size 2" --cluster h100-1x8 --budget 1s
 expect "plan: context parallelism beyond the sequence is refused" 1 'context 4096: two chunks a device do not divide' \
     "$elapse" plan examples/what-if/llama3-8b.json --set cp=4096
-expect "plan: context parallelism needs a causal model" 1 'is no causal language model' \
+expect "plan: context parallelism needs a causal model" 1 'is not a causal language model' \
     "$elapse" plan examples/what-if/llama3-8b.json --set model=vit-b16 --set cp=2
 expect "plan: groups of shards need copies" 1 'leaves no whole copies' \
     "$elapse" plan examples/what-if/llama3-8b.json --set dp=8 --set pipeline.shard=weights --set pipeline.shard_group=8
@@ -292,7 +292,7 @@ expect "plan: why devices are idle: links" 0 'idle: 4 of 8 .*: plans that send o
     --set train.batch.global=8
 expect "plan: why devices are idle: batch" 0 'idle: .* divides the batch of 9$' "$elapse" plan "$tmp/bare.json" \
     --set model=gpt2 --set cluster=a100-1x8 --set train.batch.global=9 --set pipeline.num_stages=1
-expect "plan: fp32 says what bf16 would give" 0 'with train.dtype bf16 this plan makes [0-9.]+ samples/s, 1[0-9] times' \
+expect "plan: fp32 says what bf16 would give" 0 'with train.dtype bf16 this plan reaches [0-9.]+ samples/s, 1[0-9] times' \
     "$elapse" plan "$tmp/bare.json" --set model=gpt2 --set cluster=a100-1x4
 expect "plan: listed devices are named, and every note is whole" 0 \
     'on 1 a100, 1 h100, 1 b200 .*device 2 has 300 GiB of memory, a published b200 has [0-9.]+ GiB' \
@@ -362,7 +362,7 @@ expect "train: narrow formats are refused by name" 2 'train.dtype nvfp4 is for p
     --set train.dtype=nvfp4 --set pp=1 --set dp=1 --set cluster.kind=cpu
 host=("$elapse" plan --model llama2-7b --batch 64 --quiet --no-simulate --set train.dtype=bf16 --set train.optimizer.kind=adamw)
 expect "plan: where nothing else fits the optimizer is on the host, with its cost" 0 \
-    'host memory has the optimizer: 75.3 GiB of rank 0; an update takes [0-9.]+ m?s of a step, on the device [0-9.]+ ms' "${host[@]}" --cluster a100-1x1
+    'optimizer in host memory: 75.3 GiB of rank 0; an update takes [0-9.]+ m?s of a step, on the device [0-9.]+ ms' "${host[@]}" --cluster a100-1x1
 expect "plan: not where the job says so" 1 'does not fit 1 devices' "${host[@]}" --cluster a100-1x1 --set pipeline.offload=none
 expect "plan: nor in a layout that it names" 1 'does not fit 1 devices' "${host[@]}" --cluster a100-1x1 --set pipeline.tensor=1
 expect "plan: where a plan fits, no host" 0 '"host":0' bash -c 'printf "\"host\":%s\n" "$("$@" | grep -c host)"' - "${host[@]}" --cluster a100-1x2

@@ -93,5 +93,5 @@ head -c 100 "$tmp/own.json" >"$tmp/cut.json"
 expect "a truncated file" 2 'cut.json' "$elapse" sim "$job" --step --plan "$tmp/cut.json"
 expect "no file" 3 'none.json' "$elapse" sim "$job" --step --plan "$tmp/none.json"
 expect "--plan goes with a job" 2 'needs the job' "$elapse" sim --step --model vit-tiny --plan "$tmp/own.json"
-expect "--plan and --frozen" 2 'do not go together' "$elapse" sim "$job" --step --plan "$tmp/own.json" --frozen 1
+expect "--plan and --frozen" 2 'exclude each other' "$elapse" sim "$job" --step --plan "$tmp/own.json" --frozen 1
 finish

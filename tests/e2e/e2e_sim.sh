@@ -62,7 +62,7 @@ expect "which is nobody's kind" 0 '"schedule":"custom"' step --schedule-csv "$tm
 expect "a schedule from a file that has another M" 2 "microbatches is 4, schedule '.*zb.csv' has 8" \
     step --schedule-csv "$tmp/zb.csv" --microbatches 4
 expect "a schedule from a file beside one by name" 2 'exclude each other' step --schedule-csv "$tmp/zb.csv" --schedule 1f1b
-expect "a schedule from a file in a sweep" 2 'schedule-csv and --sweep do not go together' \
+expect "a schedule from a file in a sweep" 2 'schedule-csv and --sweep exclude each other' \
     step --schedule-csv "$tmp/zb.csv" --sweep link=1GBps,2GBps
 expect "a cut of our own for a job" 0 '"cut":\[5,10\]' \
     "$elapse" sim examples/vit-cifar10.json --step --cut 5,10 --json
@@ -174,7 +174,7 @@ expect "Monte Carlo gives an interval" 0 'median .* 5..95 %' \
 expect "Monte Carlo needs jitter" 2 'needs --jitter' step --microbatches 4 --monte-carlo 50
 check "and nothing was answered before" test ! -s "$tmp/expect.out"
 
-expect "costs without spread are named" 2 'constants of the model. hold no spread' \
+expect "costs without spread are named" 2 'constants of the model. have no spread' \
     step --microbatches 4 --monte-carlo 50
 
 # --- stragglers and slow links ----------------------------------------------------------------------

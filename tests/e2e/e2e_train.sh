@@ -224,7 +224,7 @@ if [ -e "$faults" ]; then
 else
     skip "a resumed run that is lost" "make tests builds what makes it fail; not with SAN"
 fi
-expect "restarts of a checkpoint want a folder to go on in" 2 "needs --out DIR, '.*' is no run folder" \
+expect "restarts of a checkpoint want a folder to go on in" 2 "needs --out DIR, '.*' is not a run folder" \
     "$elapse" train "$tmp/job.json" --resume "$tmp/begun/checkpoint-20" --max-restarts 1
 expect "restarts want a folder to go on in" 2 "max-restarts needs --out" "$elapse" train "$tmp/job.json" --max-restarts 1
 

@@ -342,7 +342,7 @@ static void checkpoint_load__refuses_what_does_not_fit(void **state)
     err = (struct err){0};
     other.job.train.seed++;
     assert_int_equal(checkpoint_peek(dir, &other.job, true, &progress, &err), ERR_INPUT);
-    assert_non_null(strstr(err.msg, "is of a run with train.seed"));
+    assert_non_null(strstr(err.msg, "belongs to a run with train.seed"));
     assert_string_equal(err.hint, "--init takes its weights alone");
     err = (struct err){0};
     other.job.train.optimizer.kind = OPTIMIZER_LAMB;

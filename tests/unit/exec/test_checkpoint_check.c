@@ -272,8 +272,8 @@ static void checkpoint_choose__falls_back_to_the_newest_good_one(void **state)
         ok(run_id_write(scratch, strangers, &err), &err);
     ok(comm_barrier(world.all, &err), &err);
     assert_int_equal(checkpoint_choose(&world, scratch, &choice, &err), ERR_INPUT);
-    assert_non_null(strstr(err.msg, "it has 900 bytes") ? err.msg
-                                                        : strstr(err.msg, "is of another run"));
+    assert_non_null(
+        strstr(err.msg, "it has 900 bytes") ? err.msg : strstr(err.msg, "belongs to another run"));
     clean();
 }
 
@@ -290,7 +290,7 @@ static void checkpoint_choose__passes_over_another_run(void **state)
     struct checkpoint_choice choice;
     ok(comm_barrier(world.all, &err), &err);
     assert_int_equal(checkpoint_choose(&world, scratch, &choice, &err), ERR_INPUT);
-    assert_non_null(strstr(err.msg, "checkpoint-30' is of another run"));
+    assert_non_null(strstr(err.msg, "checkpoint-30' belongs to another run"));
     clean();
 }
 
@@ -304,7 +304,7 @@ static void checkpoint_choose__takes_an_older_version_and_says_so(void **state)
         assert_int_equal(mkdir(in_step(4, NULL), 0777), 0);
         write_bytes(in_step(4, "manifest.json"), text, sizeof text - 1);
     }
-    choose(in_step(4, NULL), "is of an older version and carries no digests");
+    choose(in_step(4, NULL), "comes from an older version and has no digests");
     if (world.rank == 0) {
         struct json *answer = json_object_new();
         struct err err = {0};
@@ -357,7 +357,7 @@ static void checkpoint_save__touches_nothing_that_others_made(void **state)
     for (int step = 21; step <= 22; step++) {
         err = (struct err){0};
         assert_int_equal(save_step(step, NAN, &err), ERR_SYSTEM);
-        assert_non_null(strstr(err.msg, "it is there and not of this run"));
+        assert_non_null(strstr(err.msg, "it exists and belongs to another run"));
         snprintf(temp, sizeof temp, "%s.tmp", in_step(step, NULL));
         assert_int_not_equal(access(temp, F_OK), 0);
     }

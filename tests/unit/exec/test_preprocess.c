@@ -126,7 +126,7 @@ static void preprocess__gives_a_small_picture_a_black_border(void **state)
 static void preprocess__refuses_what_it_does_not_know(void **state)
 {
     static const char *const bad[][2] = {
-        {"[1]",                                                                                "is no object"                    },
+        {"[1]",                                                                                "is not an object"                },
         {"{",                                                                                  "preprocessor_config.json"        },
         {"{\"size\": 4}",                                                                      "a processor of ViT, DeiT or CLIP"},
         {"{\"image_processor_type\": \"BeitImageProcessor\"}",                                 "got 'BeitImageProcessor'"        },

@@ -182,7 +182,7 @@ static void table_open__finds_its_files(void **state)
     assert_int_equal(data.num_samples[SPLIT_TEST], 1);
     dataset_clear(&data);
     put_text("train.jsonl", "");
-    refuse_open(&job, ERR_INPUT, "' are both there");
+    refuse_open(&job, ERR_INPUT, "' both exist");
     job_clear(&job);
     begin(&job, "vocab.txt");
     refuse_open(&job, ERR_INPUT, "vocab.txt': the name of a table must end in .csv, .tsv, .jsonl");
@@ -207,7 +207,7 @@ static void table_open__refuses_what_it_cannot_read_by_line(void **state)
         {"a.csv",
          "text,label\nfa\xe7"
          "ade,1\n",                                                  "a.csv' line 2 is not UTF-8"              },
-        {"a.jsonl", "[{\"text\":\"a\",\"label\":1}]",                "a.jsonl' is an array, wanted JSON lines" },
+        {"a.jsonl", "[{\"text\":\"a\",\"label\":1}]",                "a.jsonl' is an array, must be JSON lines"},
         {"a.jsonl", "{\"text\":\"a\",\"label\":1}\n{\"text\":\"a\"", "a.jsonl' line 2"                         },
         {"a.jsonl", "{\"text\":\"a\"}\n",
          "line 1: 'label' must be a text or a "

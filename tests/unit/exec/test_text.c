@@ -257,7 +257,7 @@ static void text_open__reads_gpt2_tokens(void **state)
     put_bpe(merges, 11, "nospace\n");
     refuse_open(&job, ERR_INPUT, "line 13: 'nospace'");
     put_text("vocab.json", "{\"a\": 0}");
-    refuse_open(&job, ERR_INPUT, "is no byte-level vocabulary: byte 0 has no token");
+    refuse_open(&job, ERR_INPUT, "is not a byte-level vocabulary: byte 0 has no token");
     put_text("vocab.json", "{\"a\": -1}");
     refuse_open(&job, ERR_INPUT, "the id of 'a' must be 0..268435455");
     put_text("vocab.json", "[1]");

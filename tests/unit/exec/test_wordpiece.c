@@ -196,9 +196,9 @@ static void tokenizer_open__refuses_what_is_no_vocabulary(void **state)
     static const struct {
         const char *text, *words;
     } cases[] = {
-        {"",                                      "no WordPiece vocabulary: [PAD] is missing"},
-        {"[PAD]\n[UNK]\n[CLS]\nhello\n",          "[SEP] is missing"                         },
-        {"[PAD]\n[UNK]\n[CLS]\n[SEP]\nx\ny\nx\n", "line 7: 'x' is there twice"               },
+        {"",                                      "not a WordPiece vocabulary: [PAD] is missing"},
+        {"[PAD]\n[UNK]\n[CLS]\nhello\n",          "[SEP] is missing"                            },
+        {"[PAD]\n[UNK]\n[CLS]\n[SEP]\nx\ny\nx\n", "line 7: 'x' occurs twice"                    },
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -244,19 +244,21 @@ static void model_set_packing__refuses_what_no_documents_are(void **state)
     } rows[] = {
         {TEXT,
          {.mean = 5000},
-         "data.length must be 1..4096, the tokens of a row of model 'llama3-8b', got 5000"      },
+         "data.length must be 1..4096, the tokens of a row of model 'llama3-8b', got 5000"},
         {TEXT,
          {.mean = -3},
-         "data.length must be 1..4096, the tokens of a row of model 'llama3-8b', got -3"        },
+         "data.length must be 1..4096, the tokens of a row of model 'llama3-8b', got -3"  },
         {TEXT,
          {.mean = 9, .deviation = -1},
-         "data.length_deviation must be 0..100 times data.length, got -1"                       },
+         "data.length_deviation must be 0..100 times data.length, got -1"                 },
         {"vit-b16",
          {.mean = 9},
-         "data.length: model 'vit-b16' is no causal language model, whose samples are documents"},
+         "data.length: model 'vit-b16' is not a causal language model, whose samples are "
+         "documents"                                                                      },
         {"t5-base",
          {.mean = 9},
-         "data.length: model 't5-base' is no causal language model, whose samples are documents"},
+         "data.length: model 't5-base' is not a causal language model, whose samples are "
+         "documents"                                                                      },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct model model = {0};

@@ -460,10 +460,10 @@ static void plan_for__refuses_layouts_under_greedy_balancers(void **state)
         job.pipeline.layout.open[LAYOUT_SHARD] = way == 2;
         job.pipeline.layout.at.shard = way == 3 ? SHARD_WEIGHTS : SHARD_NONE;
         assert_int_equal(make_plan(&job, &cost, &at, &plan, &err), ERR_INFEASIBLE);
-        assert_non_null(strstr(err.msg, way < 2
-                                            ? "balancer released does not go with "
-                                              "pipeline.tensor"
-                                            : "balancer paper does not go with pipeline.shard"));
+        assert_non_null(
+            strstr(err.msg, way < 2 ? "balancer released cannot be combined with "
+                                      "pipeline.tensor"
+                                    : "balancer paper cannot be combined with pipeline.shard"));
         job_clear(&job);
     }
 }

@@ -53,10 +53,10 @@ static void input_open__refuses_pipes_and_devices_at_once(void **state)
     assert_int_equal(mkfifo(pipe_path, 0600), 0);
     alarm(20);
     assert_int_equal(file_read(pipe_path, &bytes, &length, &err), ERR_INPUT);
-    assert_non_null(strstr(err.msg, "it is a named pipe, and a file is wanted"));
+    assert_non_null(strstr(err.msg, "it is a named pipe, not a file"));
     err = (struct err){0};
     assert_int_equal(file_read("/dev/zero", &bytes, &length, &err), ERR_INPUT);
-    assert_string_equal(err.msg, "cannot read '/dev/zero': it is a device, and a file is wanted");
+    assert_string_equal(err.msg, "cannot read '/dev/zero': it is a device, not a file");
     err = (struct err){0};
     assert_int_equal(file_read(folder, &bytes, &length, &err), ERR_SYSTEM);
     assert_int_equal(pipe(ends), 0);
