@@ -7,7 +7,7 @@
 #include "partition/base/units.h"
 #include "profiles/job/plan_json.h"
 
-enum { CELL = 11 /* width of a table's columns */, PLAN_COLUMNS = 5 };
+enum { PLAN_COLUMNS = 5 };
 
 #define VALUE(type, member, ...) COLUMN(sweep_values, #member, type, member, __VA_ARGS__)
 #define RATE(member, ...)                                                                          \
@@ -17,32 +17,31 @@ enum { CELL = 11 /* width of a table's columns */, PLAN_COLUMNS = 5 };
 #define PERCENT .format = "%.1f %%", .scale = 100
 
 static const struct row_table step_table = ROW_TABLE(
-    sweep_values, VALUE(INT, step_ns, SHOWN(" step", CELL)),
-    VALUE(REAL, bubble_fraction, SHOWN(" bubble", CELL), PERCENT),
-    VALUE(REAL, samples_per_s, SHOWN(" samples/s", CELL)),
-    VALUE(INT, peak_bytes, SHOWN(" peak memory", CELL)), VALUE(INT, allreduce_ns),
-    VALUE(INT, allreduce_exposed_ns, SHOWN(" all-reduce", CELL)), VALUE(INT, events),
+    sweep_values, VALUE(INT, step_ns, SHOWN(" step", 8)),
+    VALUE(REAL, bubble_fraction, SHOWN(" bubble", 7), PERCENT),
+    VALUE(REAL, samples_per_s, SHOWN(" samples/s", 9)),
+    VALUE(INT, peak_bytes, SHOWN(" peak memory", 11)), VALUE(INT, allreduce_ns),
+    VALUE(INT, allreduce_exposed_ns, SHOWN(" all-reduce", 10)), VALUE(INT, events),
     RATE(images_per_s), RATE(documents_per_s), RATE(tokens_per_s),
-    RATE(tokens_per_s_per_device, SHOWN(" tokens/s/dev", CELL)), RATE(flops_per_s_per_device),
-    RATE(mfu, SHOWN(" MFU", CELL), PERCENT), RATE(hardware_flops_per_s_per_device), RATE(hfu),
+    RATE(tokens_per_s_per_device, SHOWN(" tokens/s/dev", 12)), RATE(flops_per_s_per_device),
+    RATE(mfu, SHOWN(" MFU", 7), PERCENT), RATE(hardware_flops_per_s_per_device), RATE(hfu),
     WHOLE("run_ns", INT, run_ns), WHOLE("run_device_hours", REAL, device_hours),
     WHOLE("cost", REAL, cost), WHOLE("energy_kwh", REAL, energy_kwh));
 
 static const struct row_table run_table = ROW_TABLE(
-    sweep_values, VALUE(INT, total_ns, SHOWN(" total", CELL)),
-    VALUE(INT, baseline_ns, SHOWN(" baseline", CELL), .flags = MEMBER_KNOWN),
-    VALUE(REAL, speedup, SHOWN(" speed-up", CELL), .format = "%.2f", .flags = MEMBER_KNOWN),
-    VALUE(REAL, device_hours, SHOWN(" device h", CELL)),
-    VALUE(REAL, samples_per_s, SHOWN(" samples/s", CELL)),
-    VALUE(INT, step_ns, SHOWN(" step", CELL)),
-    VALUE(REAL, cost, SHOWN(" cost", CELL), .flags = MEMBER_KNOWN),
-    VALUE(REAL, energy_kwh, SHOWN(" kWh", CELL), .flags = MEMBER_KNOWN));
+    sweep_values, VALUE(INT, total_ns, SHOWN(" total", 8)),
+    VALUE(INT, baseline_ns, SHOWN(" baseline", 8), .flags = MEMBER_KNOWN),
+    VALUE(REAL, speedup, SHOWN(" speed-up", 8), .format = "%.2f", .flags = MEMBER_KNOWN),
+    VALUE(REAL, device_hours, SHOWN(" device h", 9)),
+    VALUE(REAL, samples_per_s, SHOWN(" samples/s", 9)), VALUE(INT, step_ns, SHOWN(" step", 8)),
+    VALUE(REAL, cost, SHOWN(" cost", 9), .flags = MEMBER_KNOWN),
+    VALUE(REAL, energy_kwh, SHOWN(" kWh", 9), .flags = MEMBER_KNOWN));
 
 static const struct row_table plan_table = ROW_TABLE(
-    sweep_values, VALUE(INT, pipeline_length, SHOWN("K", 4)), VALUE(INT, replicas, SHOWN(" R", 4)),
-    COLUMN(sweep_values, "tensor", INT, layout.tensor, SHOWN(" T", 4)),
+    sweep_values, VALUE(INT, pipeline_length, SHOWN("K", 3)), VALUE(INT, replicas, SHOWN(" R", 4)),
+    COLUMN(sweep_values, "tensor", INT, layout.tensor, SHOWN(" T", 2)),
     VALUE(INT, microbatches, SHOWN(" M", 4)),
-    VALUE(NAME, schedule, SHOWN(" schedule", -12), .names = schedule_names));
+    VALUE(NAME, schedule, SHOWN(" schedule", -11), .names = schedule_names));
 
 static const struct row_table *table_of(const struct sweep_table *t)
 {
