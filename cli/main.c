@@ -78,7 +78,7 @@ static void print_topic(const struct topic *topic)
         printf("\n'elapse %s --help' lists the options of the command\n", topic->name);
 }
 
-/* Behind the help of a command: the topic that explains its arguments. */
+/* After the help of a command: the topic that explains its arguments. */
 static void print_topic_of(const struct command *command)
 {
     const struct topic *topic = topic_find(command->name);

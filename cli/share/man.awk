@@ -40,7 +40,7 @@ function head(file, title, section, name, summary) {
     printf ".SH NAME\n%s \\-\n%s\n", escaped(name), filled(summary) >file
 }
 
-# ".TP", the bold term, behind it a word in italics, and the text.
+# ".TP", the bold term, after it a word in italics, and the text.
 function entry(file, term, word, text) {
     printf ".TP\n\\fB%s\\fR%s\n%s\n", escaped(term), \
         word == "" ? "" : " \\fI" escaped(word) "\\fR", filled(text == "" ? "-" : text) >file

@@ -15,7 +15,7 @@
 #include "exec/cuda/cuda_matmul.h"
 #include "exec/cuda/cuda_scratch.h"
 
-/* --- behind a product ------------------------------------------------------------------------- */
+/* --- after a product -------------------------------------------------------------------------- */
 
 enum { PASS_THREADS = 256 };
 

@@ -224,7 +224,7 @@ const struct kind *cluster_collectives_kind(const struct cluster *cluster);
 void cluster_use_kinds(struct cluster *cluster, bool network);
 
 /* A resource is one direction of a port or uplink; messages share it. Device d has resource 2 d
- * (out) and 2 d + 1 (in). Node n's uplink has 2 (num_devices + n) and the next. Behind them, the
+ * (out) and 2 d + 1 (in). Node n's uplink has 2 (num_devices + n) and the next. After them, the
  * ports to the network stand like the devices, and then pods. With half_duplex both directions use
  * the even one. */
 int cluster_num_resources(const struct cluster *cluster);
