@@ -67,12 +67,12 @@ static void judge(struct trainer *t, struct look *looks, int num, int64_t num_st
         slow->looks[look->rank] = 0;
         slow->speeds[look->rank] = is ? 1 / slow->ratios[look->rank] : 1;
         if (is)
-            snprintf(text, sizeof text,
-                     "rank %d is slow: beside the plan its passes take %.1f times as long as those "
-                     "of the others%s",
-                     look->rank, slow->ratios[look->rank],
-                     t->job->train.on_slow == ON_SLOW_REPLAN ? "; the next turn's plan weighs it"
-                                                             : "");
+            snprintf(
+                text, sizeof text,
+                "rank %d is slow: against the plan its passes take %.1f times as long as those "
+                "of the others%s",
+                look->rank, slow->ratios[look->rank],
+                t->job->train.on_slow == ON_SLOW_REPLAN ? "; the next turn's plan weighs it" : "");
         else
             snprintf(text, sizeof text, "rank %d is as fast as the others again", look->rank);
         run_log_note(&t->log, text, stderr);

@@ -1,7 +1,7 @@
 /* exec/checkpoint/memory_copies.h - a run's state in shared memory, for a run that is killed.
  *
  * Every train.checkpoint_memory_every_steps steps the ranks write a checkpoint (checkpoint.h) into
- * the run's folder of shared memory (memory_folder.h), beside the next steps. The newest whole one
+ * the run's folder of shared memory (memory_folder.h), during the next steps. The newest whole one
  * stays until the next one is whole, so at most two are there. A resumed run takes it if it is
  * newer than the last file. On several nodes each holds the files of its own ranks and of the node
  * before it, so a run outlives the loss of any one node (node_copies.h). Where copies cannot be

@@ -21,7 +21,7 @@ struct node_sends; /* opaque: files that are under way */
 int64_t node_memory_left(void);
 
 /* Begin to send this rank's files to a rank of the next node, and to receive those of the node before
- * into the folder dir. The messages progress beside the next steps. Memory of the files must stay
+ * into the folder dir. The messages progress during the next steps. Memory of the files must stay
  * until node_sends_end(). Collective over the message group; all ranks get the same status.
  * ERR_SYSTEM: a node cannot take the files, or has no memory for them; nothing is under way then. */
 enum status node_sends_begin(const struct comm *comm, const char *dir,

@@ -9,7 +9,7 @@
 /* The option that begins beside weights with the adapters of a folder. */
 #define ADAPTER_OPTION(value)                                                                      \
     OPTION("adapter", STRING, value, "DIR",                                                        \
-           "adapters beside the weights of a base: a folder of peft or of 'elapse export'")
+           "adapters of a base's weights: a folder of peft or of 'elapse export'")
 
 /* Choose the weights to begin with, and load the job, which is compared with the recorded one of
  * a run that resumes or is evaluated. Collective; all ranks agree on the status. */

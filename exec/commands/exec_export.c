@@ -14,10 +14,10 @@ static enum status run_export(const struct exec_command *command, struct call *c
     bool json = false, merged = false;
     const struct option table[] = {
         OPTION("o", STRING, &out, "PATH",
-               "FILE.safetensors, with config.json beside it, or a folder for from_pretrained() "
+               "FILE.safetensors, with config.json next to it, or a folder for from_pretrained() "
                "of transformers, or adapters for peft"),
         OPTION("merged", FLAG, &merged, NULL,
-               "add adapters to the weights beside which they trained"),
+               "add adapters to the weights with which they trained"),
         OPTION("json", FLAG, &json, NULL, "print one JSON object"),
     };
     struct checkpoint_choice choice = {0};

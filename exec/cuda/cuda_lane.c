@@ -1,4 +1,4 @@
-/* exec/cuda/cuda_lane.c - lanes: streams beside the one that computes. They have the highest
+/* exec/cuda/cuda_lane.c - lanes: streams next to the one that computes. They have the highest
  * priority, because their copies and messages are short and another rank or stream waits for them.
  */
 #include <stdlib.h>

@@ -26,7 +26,7 @@ enum status cores_bind(int local_rank, int local_size, int threads, struct cores
 /* Note on `out` that the ranks of this machine are more than its available cores, if they are. */
 void cores_report(const struct cores *cores, int local_size, FILE *out);
 
-/* The number of threads that may run beside the rank's own work: the cores of its share that do
+/* The number of threads that may run during the rank's own work: the cores of its share that do
  * not compute, or, if a device computes (on_device), that do not launch work; at least 1. */
 int cores_beside(const struct cores *cores, bool on_device);
 

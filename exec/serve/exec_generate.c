@@ -22,7 +22,7 @@ static enum status run_generate(const struct exec_command *command, struct call 
         OPTION("seed", INT, &q.seed, "N", "of the draws (default 1)", .max = INT64_MAX),
         OPTION("stop", LIST, &q.stops, "TEXT", "end in front of TEXT (repeatable)"),
         OPTION("vocab", STRING, &q.vocab, "FILE",
-               "tokenizer.json or vocab.json (default: the run's, or the one beside the weights)"),
+               "tokenizer.json or vocab.json (default: the run's, or the one next to the weights)"),
         OPTION("threads", INT, &q.threads, "N", "threads (default: the available cores)", .min = 1,
                .max = MAX_THREADS),
         OPTION("json", FLAG, &q.json, NULL,

@@ -111,7 +111,7 @@ static enum status run_op(struct runtime *rt, const struct op *op, const struct 
 }
 
 /* Run one op and note when it begins and ends: by the clock, or by marks on the device's lanes (a
- * send marks its end itself). The reducer times an ALLREDUCE, whose sum runs beside other ops.
+ * send marks its end itself). The reducer times an ALLREDUCE, whose sum runs during other ops.
  * *span covers the ops so far, by the clock. */
 static enum status run_timed(struct runtime *rt, const struct op *op, const struct batch *batch,
                              int64_t step, double lr, struct op_time *span, struct err *err)

@@ -174,7 +174,7 @@ enum status trainer_batch(struct trainer *t, struct loader *loader, int64_t epoc
                           const struct batch **batch, struct err *err);
 
 /* Write a checkpoint, unless the last one is of the same step. beside: begin it only, and let
- * threads write it beside the next steps. One that is still being written is ended before.
+ * threads write it during the next steps. One that is still being written is ended before.
  * Collective over the message group. */
 enum status trainer_save(struct trainer *t, bool beside, struct err *err);
 /* Begin a copy in memory, if the run keeps any. Collective over the message group. */

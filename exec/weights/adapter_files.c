@@ -40,8 +40,7 @@ enum status adapter_files_refuse(const char *path, struct err *err)
     char *config = NULL;
     enum status rc = path_in(path, CONFIG_FILE, &config, err);
     if (rc == OK && access(config, F_OK) == 0) {
-        rc = err_set(err, ERR_INPUT, "'%s' holds adapters, not the weights beside which they lie",
-                     path);
+        rc = err_set(err, ERR_INPUT, "'%s' holds adapters, not the weights that they change", path);
         err_hint(err, "name the base's folder, and --adapter %s", SHELL_PATH(path));
     }
     free(config);

@@ -71,7 +71,7 @@ static void add_matmul(struct lister *l, enum matmul_layout layout, int64_t batc
                                l->e * ((double)batch * (double)k * ((double)m + (double)n) + all)});
 }
 
-/* SMs that collectives take from the products of attention and of the MLP beside which they run. The
+/* SMs that collectives take from the products of attention and of the MLP that they overlap. The
  * sum after the second linear goes out in SCATTER_PIECES by `scatter` of them. Backwards, transfers
  * take `input` SMs from the gradient of the first linear's input, and `weights` from that of its
  * weights. From ub_tp_comm_overlap_cfg of NeMo's recipe for GPT-3 175B (NVIDIA/dgxc-benchmarking,
@@ -88,8 +88,8 @@ static const struct {
  * a product, or take SMs from it (Transformer Engine's userbuffers). A gather in front of a
  * product comes in T pieces by copies, without SMs, and each is multiplied when it is there: the
  * first linear forward, the second backward. The sum after the second linear goes out in
- * pieces, by SMs. Backwards, the first linear's input is gathered for its weights beside the
- * product for the input, and that product's sum beside the one for the weights. */
+ * pieces, by SMs. Backwards, the first linear's input is gathered for its weights during the
+ * product for the input, and that product's sum during the one for the weights. */
 static void share_with_collective(const struct lister *l, struct kernel *kernel, bool first)
 {
     if (!l->model->overlaps_tensor || l->ways < 2 || !l->model->sequence_parallel ||

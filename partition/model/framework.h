@@ -29,7 +29,7 @@ enum framework_kind {
 /* Values of train.norm: whether RMSNorm is one kernel. AUTO: as the framework has it. */
 enum norm_kind { NORM_AUTO, NORM_FUSED, NORM_EAGER, NORM_KIND_COUNT };
 
-/* Values of train.overlap: which collectives run beside compute. AUTO: as the framework has it. */
+/* Values of train.overlap: which collectives overlap compute. AUTO: as the framework has it. */
 enum overlap_kind {
     OVERLAP_AUTO,
     OVERLAP_NONE,
@@ -74,11 +74,11 @@ struct framework {
     bool blocks_sends;
     /* Gradients of 2-byte weights have 2 bytes: each micro-batch adds its own by another kernel. */
     bool narrow_grads;
-    /* Collectives of tensor parallelism run beside the products that they feed or follow, piece by
+    /* Collectives of tensor parallelism overlap the products that they feed or follow, piece by
      * piece, where the group divides tokens. */
     bool overlaps_tensor;
     bool gathers_take_share; /* gathers and reduce-scatters of shards take cluster.overlap_share of
-                                the device from the compute beside them (as in time-1b) */
+                                the device from the compute meanwhile (as in time-1b) */
     bool copies_shards; /* gathered weights are copied out of the receive buffer, and gradients into
                                 the send buffer, by the device that computes */
     bool gathers_late;  /* the backward of a layer begins by waiting for its gather */

@@ -269,8 +269,8 @@ struct model {
     bool eager_norm, eager_rope, eager_activation; /* by several kernels, not one */
     int kept_32nds; /* of a byte, for an element of the narrow inputs of products that layers keep
                        (model_keep_narrow()); 0: they keep none */
-    /* model_set_overlap(): collectives of tensor parallelism run beside the products that they feed or
-     * follow, and all-to-alls of experts beside the passes of another micro-batch. */
+    /* model_set_overlap(): collectives of tensor parallelism overlap the products that they feed or
+     * follow, and all-to-alls of experts the passes of another micro-batch. */
     bool overlaps_tensor, overlaps_experts;
     /* A token goes to each device that has some of its experts once, not once for each expert. */
     bool sends_once;

@@ -123,7 +123,7 @@ struct job {
         enum attention_kind attention;   /* whether stashes hold score matrices */
         enum framework_kind framework;   /* what launches the kernels */
         enum norm_kind norm;             /* whether RMSNorm is one kernel */
-        enum overlap_kind overlap;       /* which collectives run beside compute */
+        enum overlap_kind overlap;       /* which collectives overlap compute */
         enum dispatcher_kind dispatcher; /* how tokens reach experts */
         enum graph_parts cuda_graphs;    /* what the host launches as a whole */
         struct lora_ask lora;

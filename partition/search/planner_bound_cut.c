@@ -272,7 +272,7 @@ static void pair_begin(const struct bound_shape *shape, int r, int a, int64_t li
     }
 }
 
-/* The tail after the last backward of a stage [a, b): an all-reduce beside it, and the update. */
+/* The tail after the last backward of a stage [a, b): an all-reduce during it, and the update. */
 static int64_t stage_tail_ns(const struct bound_shape *shape, const struct bound_stage *stage,
                              int a, int b, int64_t own)
 {

@@ -10,7 +10,7 @@
  *     time is the time of this stream.
  * time-1b  An F and a B that overlap (OP_OVERLAPPED) are one op. It starts when both messages are
  *     there, and what both make leaves when it ends. It takes the compute of both in full, and the
- *     all-to-alls of experts in one of them run beside the compute of the other. While they do,
+ *     all-to-alls of experts in one of them run during the compute of the other. While they do,
  *     they take cluster.overlap_share of the device from it: c + share x for all-to-alls of x and a
  *     rest c, at least x. (DeepSeek-V3 Technical Report, 2024, section 3.2.2: 20 of 132 SMs carry
  *     the messages.) Without all-to-alls that is F + B.

@@ -284,7 +284,7 @@ static bool make_unit(struct builder *b, int s, int first, int next, struct unit
     return fits && unit->gather_ns <= STEP_NS_MAX && unit->reduce_ns <= STEP_NS_MAX;
 }
 
-/* Compute with transfers beside it, which may take a share of the device from it. */
+/* Compute with transfers during it, which may take a share of the device from it. */
 static int64_t beside(const struct builder *b, int64_t compute, int64_t transfers)
 {
     const struct framework *framework = b->model->framework;
@@ -465,7 +465,7 @@ static int64_t ring_exposed_ns(int64_t all, int64_t core, int hops)
     return hop > part ? (hop - part) * hops : 0;
 }
 
-/* Ring: C - 1 hops of keys and values, each beside the scores of the block that is there. Backwards
+/* Ring: C - 1 hops of keys and values, each during the scores of the block that is there. Backwards
  * each hop also has the gradients of the block, which make one more hop home. All-gather: keys and
  * values are gathered in both directions, and their gradients reduce-scattered, all exposed (Llama
  * 3, section 3.3.2). Ulysses: in each direction an all-to-all in front of the core and one after it.

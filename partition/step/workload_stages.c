@@ -330,7 +330,7 @@ static enum status pass_times(struct builder *b, int s, int mb, struct stage_cos
     bool fits = sum_passes(b, s, &sum);
     stage->weight_ns[mb] = sum.weight;
     fits = fits && builder_overlap(b, s, &sum) && add_gathers(b, s, mb, &sum);
-    /* Where messages of shards overlap, they may take longer than the passes beside them. */
+    /* Where messages of shards overlap, they may take longer than the passes that they overlap. */
     if (stage->weight_ns[mb] > sum.both - sum.input)
         stage->weight_ns[mb] = sum.both > sum.input ? sum.both - sum.input : 0;
     if (stage->weight_ns[mb] > sum.weight)
@@ -341,7 +341,7 @@ static enum status pass_times(struct builder *b, int s, int mb, struct stage_cos
     }
     fits = fits && hidden_times(b, s, mb, stage);
     int64_t extra = 0;
-    if (b->plan->first_item[s] == 0) /* beside the first stage's forward, on its cores */
+    if (b->plan->first_item[s] == 0) /* during the first stage's forward, on its cores */
         fits = fits && add_to(&sum.forward, input_time(b, builder_samples(b, mb)));
     fits = fits && op_extra(b, &extra) && add_to(&sum.forward, extra) &&
            add_to(&sum.again, extra) && add_to(&sum.input, extra) && add_to(&sum.weight, extra) &&

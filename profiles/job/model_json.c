@@ -340,7 +340,7 @@ static enum status load_model_file(const char *path, const struct json *seq, int
                  : !json_int64(seq, &length) || length < 1 || length > MODEL_DIM_MAX)
             rc = fields_refuse(&source, "seq", "a number of tokens", seq, err);
         else if (!json_get(root, "model_type"))
-            rc = err_set(err, ERR_INPUT, "%s: seq may stand beside a config.json only", path);
+            rc = err_set(err, ERR_INPUT, "%s: seq may stand next to a config.json only", path);
         else if (json_get(object, "seq"))
             rc = err_set(err, ERR_INPUT, "%s: has a seq of its own", path);
         else
@@ -368,7 +368,7 @@ static enum status load_preset_file(const struct json *object, const struct fiel
     for (const struct json *m = json_first(object); m; m = json_next(m))
         if (strcmp(json_key(m), "preset") != 0 && strcmp(json_key(m), "seq") != 0)
             return err_set(err, ERR_INPUT,
-                           "%s: %s.%s: only seq may stand beside the name of a file", source->file,
+                           "%s: %s.%s: only seq may stand next to the name of a file", source->file,
                            source->prefix, json_key(m));
     char *path = path_join(source->dir, json_string(json_get(object, "preset")));
     enum status rc = path ? load_model_file(path, json_get(object, "seq"), elem_bytes, model, err)

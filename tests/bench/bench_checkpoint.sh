@@ -1,6 +1,6 @@
 #!/bin/bash
 # tests/bench/bench_checkpoint.sh - for how long steps wait for a checkpoint of GPT-2 small with AdamW on 2 ranks (1.5 GB):
-# for files written beside the next steps, for the last file, for which the run waits as it once did for each, and for
+# for files written during the next steps, for the last file, for which the run waits as it once did for each, and for
 # copies in memory. Takes about 3 minutes and 8 GB of memory; the machine must have nothing else to do.
 #
 #   bench_checkpoint.sh [STEPS [EVERY]]     (12 steps, a file every 4, a copy every 2)
