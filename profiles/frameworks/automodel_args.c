@@ -7,32 +7,24 @@
 
 #include "partition/model/model.h"
 #include "profiles/frameworks/pytorch_pipeline.h"
-
-#define FREE(name)                                                                                 \
-    {                                                                                              \
-        name, FLAG_FREE, NULL, NULL                                                                \
-    }
-#define LEFT(name, says)                                                                           \
-    {                                                                                              \
-        name, FLAG_LEFT_OUT, NULL, says                                                            \
-    }
+#include "profiles/frameworks/flag_rows.h"
 
 /* clang-format off */
 const struct flag_row automodel_rows[] = {
-    {"step_scheduler.global_batch_size", FLAG_COUNT, NULL, NULL}, {"step_scheduler.local_batch_size", FLAG_COUNT, NULL, NULL},
-    {"step_scheduler.max_steps", FLAG_COUNT, NULL, NULL},
-    {"distributed.strategy", FLAG_WORD, NULL, NULL}, {"distributed.dp_size", FLAG_WORD, NULL, NULL},
-    {"distributed.dp_replicate_size", FLAG_WORD, NULL, NULL}, {"distributed.tp_size", FLAG_COUNT, NULL, NULL},
-    {"distributed.cp_size", FLAG_COUNT, NULL, NULL}, {"distributed.pp_size", FLAG_COUNT, NULL, NULL}, {"distributed.ep_size", FLAG_COUNT, NULL, NULL},
-    {"distributed.sequence_parallel", FLAG_ON, NULL, NULL}, {"distributed.activation_checkpointing", FLAG_ON, NULL, NULL},
-    {"distributed.reshard_after_forward", FLAG_WORD, NULL, NULL},
-    {"distributed.pipeline.pp_schedule", FLAG_WORD, NULL, NULL}, {"distributed.pipeline.pp_microbatch_size", FLAG_COUNT, NULL, NULL},
-    {"distributed.pipeline.layers_per_stage", FLAG_COUNT, NULL, NULL}, {"distributed.pipeline.module_fqns_per_model_part", FLAG_LIST, NULL, NULL},
-    {"model.pretrained_model_name_or_path", FLAG_WORD, NULL, NULL}, {"model.attn_implementation", FLAG_WORD, NULL, NULL},
-    {"packed_sequence.packed_sequence_size", FLAG_NUMBER, NULL, NULL}, {"dataset.seq_length", FLAG_COUNT, NULL, NULL},
-    {"dataset.seq_len", FLAG_COUNT, NULL, NULL}, {"clip_grad_norm.max_norm", FLAG_REAL, "train.clip_norm", NULL},
-    {"fp8.enabled", FLAG_ON, NULL, NULL}, {"peft.dim", FLAG_COUNT, "train.lora.rank", NULL}, {"optimizer._target_", FLAG_WORD, NULL, NULL},
-    {"distributed.pipeline.pp_schedule_csv", FLAG_WORD, NULL, NULL}, LEFT("distributed.defer_fsdp_grad_sync", "it is not counted"),
+    COUNT("step_scheduler.global_batch_size", NULL), COUNT("step_scheduler.local_batch_size", NULL),
+    COUNT("step_scheduler.max_steps", NULL),
+    WORD("distributed.strategy"), WORD("distributed.dp_size"),
+    WORD("distributed.dp_replicate_size"), COUNT("distributed.tp_size", NULL),
+    COUNT("distributed.cp_size", NULL), COUNT("distributed.pp_size", NULL), COUNT("distributed.ep_size", NULL),
+    ON("distributed.sequence_parallel"), ON("distributed.activation_checkpointing"),
+    WORD("distributed.reshard_after_forward"),
+    WORD("distributed.pipeline.pp_schedule"), COUNT("distributed.pipeline.pp_microbatch_size", NULL),
+    COUNT("distributed.pipeline.layers_per_stage", NULL), LIST("distributed.pipeline.module_fqns_per_model_part"),
+    WORD("model.pretrained_model_name_or_path"), WORD("model.attn_implementation"),
+    NUMBER("packed_sequence.packed_sequence_size", NULL), COUNT("dataset.seq_length", NULL),
+    COUNT("dataset.seq_len", NULL), REAL("clip_grad_norm.max_norm", "train.clip_norm"),
+    ON("fp8.enabled"), COUNT("peft.dim", "train.lora.rank"), WORD("optimizer._target_"),
+    WORD("distributed.pipeline.pp_schedule_csv"), LEFT("distributed.defer_fsdp_grad_sync", "it is not counted"),
     LEFT("compile.*", "kernels are not compiled (today is faster)"), LEFT("quantization.*", "the base has the weights' format (today needs less memory)"),
     LEFT("qat.*", "the base has the weights' format"), LEFT("model.backend.*", "PyTorch's kernels are counted (today may be faster)"),
     LEFT("distributed.moe.*", "experts have FSDP's shards"), LEFT("model.use_liger_kernel", "PyTorch's kernels are counted (today is faster, with less memory)"),

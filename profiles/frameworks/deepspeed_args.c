@@ -9,30 +9,19 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FREE(name)                                                                                 \
-    {                                                                                              \
-        name, FLAG_FREE, NULL, NULL                                                                \
-    }
-#define LEFT(name, says)                                                                           \
-    {                                                                                              \
-        name, FLAG_LEFT_OUT, NULL, says                                                            \
-    }
-#define REFUSED(name, says)                                                                        \
-    {                                                                                              \
-        name, FLAG_REFUSED, NULL, says                                                             \
-    }
+#include "profiles/frameworks/flag_rows.h"
 
 /* clang-format off */
 #define DEEPSPEED_ROWS(in) \
-    {in "train_batch_size", FLAG_COUNT, NULL, NULL}, {in "train_micro_batch_size_per_gpu", FLAG_COUNT, NULL, NULL}, \
-    {in "gradient_accumulation_steps", FLAG_COUNT, NULL, NULL}, {in "gradient_clipping", FLAG_REAL, "train.clip_norm", NULL}, \
-    {in "bf16.enabled", FLAG_ON, NULL, NULL}, {in "fp16.enabled", FLAG_ON, NULL, NULL}, \
-    {in "zero_optimization.stage", FLAG_NUMBER, NULL, NULL}, {in "zero_optimization.overlap_comm", FLAG_WORD, NULL, NULL}, \
-    {in "zero_optimization.reduce_bucket_size", FLAG_REAL, NULL, NULL}, \
-    {in "zero_optimization.offload_optimizer.device", FLAG_WORD, NULL, NULL}, \
-    {in "zero_optimization.cpu_offload", FLAG_ON, NULL, NULL}, \
-    {in "zero_optimization.offload_param.device", FLAG_WORD, NULL, NULL}, \
-    {in "tensor_parallel.autotp_size", FLAG_NUMBER, NULL, NULL}, {in "optimizer.type", FLAG_WORD, NULL, NULL}, \
+    COUNT(in "train_batch_size", NULL), COUNT(in "train_micro_batch_size_per_gpu", NULL), \
+    COUNT(in "gradient_accumulation_steps", NULL), REAL(in "gradient_clipping", "train.clip_norm"), \
+    ON(in "bf16.enabled"), ON(in "fp16.enabled"), \
+    NUMBER(in "zero_optimization.stage", NULL), WORD(in "zero_optimization.overlap_comm"), \
+    REAL(in "zero_optimization.reduce_bucket_size", NULL), \
+    WORD(in "zero_optimization.offload_optimizer.device"), \
+    ON(in "zero_optimization.cpu_offload"), \
+    WORD(in "zero_optimization.offload_param.device"), \
+    NUMBER(in "tensor_parallel.autotp_size", NULL), WORD(in "optimizer.type"), \
     LEFT(in "zero_optimization.zero_hpz_partition_size", "one group of shards is counted (today is faster, with more memory)"), \
     LEFT(in "zero_optimization.zero_quantized_*", "shards travel in 2 bytes (today is faster)"), \
     LEFT(in "zero_optimization.mics_*", "one group of shards is counted (today is faster, with more memory)"), \
@@ -60,27 +49,27 @@
     FREE(in "seq_parallel_communication_data_type"), FREE(in "graph_harvesting"), FREE(in "data_parallel_group"), FREE(in "global_rank")
 
 const struct flag_row deepspeed_rows[] = {
-    DEEPSPEED_ROWS(""), {"model_name_or_path", FLAG_WORD, NULL, NULL},
+    DEEPSPEED_ROWS(""), WORD("model_name_or_path"),
 };
 const struct flag_row hf_rows[] = {
     DEEPSPEED_ROWS("deepspeed."),
-    {"deepspeed", FLAG_WORD, NULL, NULL}, {"config_file", FLAG_FREE, NULL, NULL}, {"fsdp_config", FLAG_FREE, NULL, NULL}, /* command_job.c reads the files */
-    {"per_device_train_batch_size", FLAG_COUNT, NULL, NULL}, {"per_gpu_train_batch_size", FLAG_COUNT, NULL, NULL},
-    {"gradient_accumulation_steps", FLAG_COUNT, NULL, NULL}, {"max_grad_norm", FLAG_REAL, "train.clip_norm", NULL},
-    {"max_steps", FLAG_NUMBER, NULL, NULL}, {"bf16", FLAG_TRUTH, NULL, NULL}, {"fp16", FLAG_TRUTH, NULL, NULL}, {"tf32", FLAG_TRUTH, NULL, NULL},
-    {"mixed_precision", FLAG_WORD, NULL, NULL},
+    WORD("deepspeed"), {"config_file", FLAG_FREE, NULL, NULL}, {"fsdp_config", FLAG_FREE, NULL, NULL}, /* command_job.c reads the files */
+    COUNT("per_device_train_batch_size", NULL), COUNT("per_gpu_train_batch_size", NULL),
+    COUNT("gradient_accumulation_steps", NULL), REAL("max_grad_norm", "train.clip_norm"),
+    NUMBER("max_steps", NULL), {"bf16", FLAG_TRUTH, NULL, NULL}, {"fp16", FLAG_TRUTH, NULL, NULL}, {"tf32", FLAG_TRUTH, NULL, NULL},
+    WORD("mixed_precision"),
     {"gradient_checkpointing", FLAG_TRUTH, NULL, NULL}, {"activation_checkpointing", FLAG_TRUTH, NULL, NULL},
-    {"torch_compile", FLAG_TRUTH, NULL, NULL}, {"optim", FLAG_WORD, NULL, NULL}, {"fsdp", FLAG_LIST, NULL, NULL},
-    {"fsdp_config.fsdp_sharding_strategy", FLAG_WORD, NULL, NULL}, {"fsdp_config.sharding_strategy", FLAG_WORD, NULL, NULL},
-    {"fsdp_config.fsdp_reshard_after_forward", FLAG_WORD, NULL, NULL}, {"fsdp_config.reshard_after_forward", FLAG_WORD, NULL, NULL},
-    {"fsdp_config.fsdp_offload_params", FLAG_ON, NULL, NULL}, {"fsdp_config.activation_checkpointing", FLAG_ON, NULL, NULL},
-    {"fsdp_config.fsdp_activation_checkpointing", FLAG_ON, NULL, NULL},
-    {"fsdp_config.*", FLAG_FREE, NULL, NULL}, {"distributed_type", FLAG_WORD, NULL, NULL},
-    {"model_name_or_path", FLAG_WORD, NULL, NULL}, {"model_name", FLAG_WORD, NULL, NULL}, {"model", FLAG_WORD, NULL, NULL},
-    {"attn_implementation", FLAG_WORD, NULL, NULL}, {"flash_attn", FLAG_WORD, NULL, NULL},
-    {"max_seq_length", FLAG_COUNT, NULL, NULL}, {"max_length", FLAG_COUNT, NULL, NULL}, {"cutoff_len", FLAG_COUNT, NULL, NULL},
-    {"block_size", FLAG_COUNT, NULL, NULL}, {"model_max_length", FLAG_COUNT, NULL, NULL},
-    {"use_peft", FLAG_TRUTH, NULL, NULL}, {"lora_r", FLAG_COUNT, "train.lora.rank", NULL}, {"lora_rank", FLAG_COUNT, "train.lora.rank", NULL},
+    {"torch_compile", FLAG_TRUTH, NULL, NULL}, WORD("optim"), LIST("fsdp"),
+    WORD("fsdp_config.fsdp_sharding_strategy"), WORD("fsdp_config.sharding_strategy"),
+    WORD("fsdp_config.fsdp_reshard_after_forward"), WORD("fsdp_config.reshard_after_forward"),
+    ON("fsdp_config.fsdp_offload_params"), ON("fsdp_config.activation_checkpointing"),
+    ON("fsdp_config.fsdp_activation_checkpointing"),
+    {"fsdp_config.*", FLAG_FREE, NULL, NULL}, WORD("distributed_type"),
+    WORD("model_name_or_path"), WORD("model_name"), WORD("model"),
+    WORD("attn_implementation"), WORD("flash_attn"),
+    COUNT("max_seq_length", NULL), COUNT("max_length", NULL), COUNT("cutoff_len", NULL),
+    COUNT("block_size", NULL), COUNT("model_max_length", NULL),
+    {"use_peft", FLAG_TRUTH, NULL, NULL}, COUNT("lora_r", "train.lora.rank"), COUNT("lora_rank", "train.lora.rank"),
     LEFT("ddp_bucket_cap_mb", "buckets of 25 MB are counted"), LEFT("use_liger_kernel", "PyTorch's kernels are counted (today is faster, with less memory)"),
     LEFT("neftune_noise_alpha", "its noise is not counted"), LEFT("torch_empty_cache_steps", "the cache of memory is kept (today is slower)"),
     LEFT("auto_find_batch_size", "the batch as given is counted"), LEFT("full_determinism", "the fast kernels are counted (today is slower)"),
@@ -102,7 +91,7 @@ const struct flag_row hf_rows[] = {
     FREE("dataset*"), FREE("data_*"), FREE("train_file"), FREE("validation_*"), FREE("template"), FREE("stage"), FREE("finetuning_type"), FREE("lora_*"),
     FREE("trust_remote_code"), FREE("torch_dtype"), FREE("dtype"), FREE("streaming"), FREE("preprocessing_num_workers"), FREE("fsdp_*"), FREE("compute_environment"),
     FREE("main_training_function"), FREE("machine_rank"), FREE("num_machines"), FREE("num_processes"), FREE("rdzv_backend"), FREE("same_network"),
-    FREE("tpu_*"), FREE("downcast_bf16"), {"deepspeed_config.zero_stage", FLAG_NUMBER, NULL, NULL}, {"deepspeed_config.gradient_accumulation_steps", FLAG_COUNT, NULL, NULL}, FREE("deepspeed_config.*"), FREE("cache_dir"), FREE("low_cpu_mem_usage"), FREE("plot_loss"),
+    FREE("tpu_*"), FREE("downcast_bf16"), NUMBER("deepspeed_config.zero_stage", NULL), COUNT("deepspeed_config.gradient_accumulation_steps", NULL), FREE("deepspeed_config.*"), FREE("cache_dir"), FREE("low_cpu_mem_usage"), FREE("plot_loss"),
 };
 /* clang-format on */
 const int num_deepspeed_rows = sizeof deepspeed_rows / sizeof *deepspeed_rows;

@@ -3,38 +3,7 @@
  * complete. megatron_args.c has the rules. */
 #include "profiles/frameworks/command_job.h"
 
-#define COUNT(name, key)                                                                           \
-    {                                                                                              \
-        name, FLAG_COUNT, key, NULL                                                                \
-    }
-#define ON(name)                                                                                   \
-    {                                                                                              \
-        name, FLAG_ON, NULL, NULL                                                                  \
-    }
-#define SETS(name, key, value)                                                                     \
-    {                                                                                              \
-        name, FLAG_ON, key, value                                                                  \
-    }
-#define WORD(name)                                                                                 \
-    {                                                                                              \
-        name, FLAG_WORD, NULL, NULL                                                                \
-    }
-#define LIST(name)                                                                                 \
-    {                                                                                              \
-        name, FLAG_LIST, NULL, NULL                                                                \
-    }
-#define FREE(name)                                                                                 \
-    {                                                                                              \
-        name, FLAG_FREE, NULL, NULL                                                                \
-    }
-#define LEFT(name, says)                                                                           \
-    {                                                                                              \
-        name, FLAG_LEFT_OUT, NULL, says                                                            \
-    }
-#define REFUSED(name, says)                                                                        \
-    {                                                                                              \
-        name, FLAG_REFUSED, NULL, says                                                             \
-    }
+#include "profiles/frameworks/flag_rows.h"
 
 /* clang-format off */
 const struct flag_row megatron_rows[] = {
@@ -53,9 +22,9 @@ const struct flag_row megatron_rows[] = {
     ON("disable-bias-linear"), ON("disable-add-bias-linear"), ON("no-add-bias-linear"), ON("qk-layernorm"),
     ON("multi-latent-attention"), COUNT("kv-lora-rank", NULL), COUNT("q-lora-rank", NULL), COUNT("qk-head-dim", NULL),
     COUNT("qk-pos-emb-head-dim", NULL), COUNT("v-head-dim", NULL),
-    {"num-experts", FLAG_NUMBER, NULL, NULL}, COUNT("moe-router-topk", NULL), COUNT("moe-ffn-hidden-size", NULL),
+    NUMBER("num-experts", NULL), COUNT("moe-router-topk", NULL), COUNT("moe-ffn-hidden-size", NULL),
     COUNT("moe-shared-expert-intermediate-size", NULL), LIST("moe-layer-freq"), ON("moe-router-enable-expert-bias"),
-    {"mtp-num-layers", FLAG_NUMBER, NULL, NULL}, WORD("window-size"),
+    NUMBER("mtp-num-layers", NULL), WORD("window-size"),
     /* Read: the layout. */
     COUNT("tensor-model-parallel-size", "pipeline.tensor"), COUNT("pipeline-model-parallel-size", "pipeline.num_stages"),
     COUNT("context-parallel-size", "pipeline.context"), COUNT("expert-model-parallel-size", "pipeline.expert"),
@@ -77,12 +46,12 @@ const struct flag_row megatron_rows[] = {
     COUNT("train-iters", NULL), COUNT("train-samples", NULL),
     ON("bf16"), ON("fp16"), WORD("fp8-format"), WORD("fp8"), WORD("fp8-recipe"), WORD("fp4-format"), WORD("fp4"),
     ON("accumulate-allreduce-grads-in-fp32"), ON("use-precision-aware-optimizer"), ON("grad-reduce-in-bf16"),
-    WORD("optimizer"), ON("optimizer-cpu-offload"), {"optimizer-offload-fraction", FLAG_REAL, NULL, NULL},
+    WORD("optimizer"), ON("optimizer-cpu-offload"), REAL("optimizer-offload-fraction", NULL),
     WORD("transformer-impl"), WORD("attention-backend"), ON("use-flash-attn"),
-    {"hidden-dropout", FLAG_REAL, NULL, NULL},
+    REAL("hidden-dropout", NULL),
     ON("tp-comm-overlap"), ON("overlap-moe-expert-parallel-comm"),
-    {"moe-token-dispatcher-type", FLAG_WORD, NULL, NULL}, ON("moe-enable-deepep"),
-    {"clip-grad", FLAG_REAL, NULL, NULL},
+    WORD("moe-token-dispatcher-type"), ON("moe-enable-deepep"),
+    REAL("clip-grad", NULL),
     WORD("cuda-graph-impl"), LIST("cuda-graph-modules"), LIST("cuda-graph-scope"), ON("enable-cuda-graph"),
 
     /* Refused by Megatron-LM, or other models than ours. */

@@ -10,54 +10,42 @@
 
 #include "partition/model/model.h"
 #include "profiles/frameworks/pytorch_pipeline.h"
-
-#define FREE(name)                                                                                 \
-    {                                                                                              \
-        name, FLAG_FREE, NULL, NULL                                                                \
-    }
-#define LEFT(name, says)                                                                           \
-    {                                                                                              \
-        name, FLAG_LEFT_OUT, NULL, says                                                            \
-    }
-#define REFUSED(name, says)                                                                        \
-    {                                                                                              \
-        name, FLAG_REFUSED, NULL, says                                                             \
-    }
+#include "profiles/frameworks/flag_rows.h"
 
 /* clang-format off */
 const struct flag_row torchtitan_rows[] = {
-    {"module", FLAG_WORD, NULL, NULL}, {"config", FLAG_WORD, NULL, NULL},
-    {"model.name", FLAG_WORD, NULL, NULL}, {"model.flavor", FLAG_WORD, NULL, NULL},
-    {"model.converters", FLAG_LIST, NULL, NULL}, {"quantize.linear.*", FLAG_FREE, NULL, NULL},
-    {"training.local_batch_size", FLAG_COUNT, NULL, NULL}, {"training.batch_size", FLAG_COUNT, NULL, NULL},
-    {"training.global_batch_size", FLAG_NUMBER, NULL, NULL}, {"training.seq_len", FLAG_COUNT, NULL, NULL},
-    {"training.steps", FLAG_COUNT, NULL, NULL}, {"training.max_norm", FLAG_REAL, "train.clip_norm", NULL},
-    {"training.mixed_precision_param", FLAG_WORD, NULL, NULL}, {"training.enable_cpu_offload", FLAG_ON, NULL, NULL},
-    {"training.compile", FLAG_ON, NULL, NULL},
-    {"parallelism.data_parallel_replicate_degree", FLAG_COUNT, NULL, NULL},
-    {"parallelism.data_parallel_shard_degree", FLAG_NUMBER, NULL, NULL},
-    {"parallelism.fsdp_reshard_after_forward", FLAG_WORD, NULL, NULL},
-    {"parallelism.tensor_parallel_degree", FLAG_COUNT, NULL, NULL},
-    {"parallelism.enable_sequence_parallel", FLAG_ON, NULL, NULL},
-    {"parallelism.no_enable_sequence_parallel", FLAG_ON, NULL, NULL},
+    WORD("module"), WORD("config"),
+    WORD("model.name"), WORD("model.flavor"),
+    LIST("model.converters"), {"quantize.linear.*", FLAG_FREE, NULL, NULL},
+    COUNT("training.local_batch_size", NULL), COUNT("training.batch_size", NULL),
+    NUMBER("training.global_batch_size", NULL), COUNT("training.seq_len", NULL),
+    COUNT("training.steps", NULL), REAL("training.max_norm", "train.clip_norm"),
+    WORD("training.mixed_precision_param"), ON("training.enable_cpu_offload"),
+    ON("training.compile"),
+    COUNT("parallelism.data_parallel_replicate_degree", NULL),
+    NUMBER("parallelism.data_parallel_shard_degree", NULL),
+    WORD("parallelism.fsdp_reshard_after_forward"),
+    COUNT("parallelism.tensor_parallel_degree", NULL),
+    ON("parallelism.enable_sequence_parallel"),
+    ON("parallelism.no_enable_sequence_parallel"),
     {"parallelism.disable_loss_parallel", FLAG_LEFT_OUT, NULL, "the loss is divided (today needs more memory)"},
-    {"parallelism.enable_async_tensor_parallel", FLAG_ON, NULL, NULL},
-    {"compile.enable_async_tensor_parallel", FLAG_ON, NULL, NULL},
-    {"parallelism.pipeline_parallel_degree", FLAG_COUNT, NULL, NULL},
-    {"parallelism.module_fqns_per_model_part", FLAG_LIST, NULL, NULL},
-    {"parallelism.pipeline_parallel_first_stage_less_layers", FLAG_NUMBER, NULL, NULL},
-    {"parallelism.pipeline_parallel_last_stage_less_layers", FLAG_NUMBER, NULL, NULL},
-    {"parallelism.pipeline_parallel_layers_per_stage", FLAG_COUNT, NULL, NULL},
-    {"parallelism.pipeline_parallel_schedule", FLAG_WORD, NULL, NULL},
-    {"parallelism.pipeline_parallel_schedule_csv", FLAG_WORD, NULL, NULL},
-    {"parallelism.pipeline_parallel_microbatch_size", FLAG_COUNT, NULL, NULL},
-    {"parallelism.context_parallel_degree", FLAG_COUNT, NULL, NULL},
+    ON("parallelism.enable_async_tensor_parallel"),
+    ON("compile.enable_async_tensor_parallel"),
+    COUNT("parallelism.pipeline_parallel_degree", NULL),
+    LIST("parallelism.module_fqns_per_model_part"),
+    NUMBER("parallelism.pipeline_parallel_first_stage_less_layers", NULL),
+    NUMBER("parallelism.pipeline_parallel_last_stage_less_layers", NULL),
+    COUNT("parallelism.pipeline_parallel_layers_per_stage", NULL),
+    WORD("parallelism.pipeline_parallel_schedule"),
+    WORD("parallelism.pipeline_parallel_schedule_csv"),
+    COUNT("parallelism.pipeline_parallel_microbatch_size", NULL),
+    COUNT("parallelism.context_parallel_degree", NULL),
     {"parallelism.context_parallel_rotate_method", FLAG_WORD, "pipeline.context_comm", "allgather=all-gather alltoall=ring"},
-    {"parallelism.expert_parallel_degree", FLAG_COUNT, NULL, NULL},
-    {"parallelism.expert_tensor_parallel_degree", FLAG_COUNT, NULL, NULL},
-    {"compile.enable", FLAG_ON, NULL, NULL}, {"compile.no_enable", FLAG_FREE, NULL, NULL},
-    {"activation_checkpoint.mode", FLAG_WORD, NULL, NULL}, {"activation_checkpoint.selective_ac_option", FLAG_WORD, NULL, NULL},
-    {"optimizer.name", FLAG_WORD, NULL, NULL},
+    COUNT("parallelism.expert_parallel_degree", NULL),
+    COUNT("parallelism.expert_tensor_parallel_degree", NULL),
+    ON("compile.enable"), {"compile.no_enable", FLAG_FREE, NULL, NULL},
+    WORD("activation_checkpoint.mode"), WORD("activation_checkpoint.selective_ac_option"),
+    WORD("optimizer.name"),
     {"job.config_file", FLAG_FREE, NULL, NULL}, /* command_job.c reads it */
     REFUSED("job.custom_config_module", "the settings are code"),
     LEFT("parallelism.enable_fsdp_symm_mem", "NCCL's copies are counted (today is faster by little)"),
