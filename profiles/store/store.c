@@ -594,12 +594,14 @@ enum status store_put_rows(struct store *store, const struct row_table *table, i
     sqlite3_stmt *stmt = NULL;
     if (n == 0)
         return OK;
-    snprintf(sql, sizeof sql, "INSERT OR REPLACE INTO %s (%s, ", table->name, table->owner);
+    const int first = table->owner ? 1 : 0; /* of the columns after the owner's id */
+    snprintf(sql, sizeof sql, "INSERT OR REPLACE INTO %s (%s%s", table->name,
+             first ? table->owner : "", first ? ", " : "");
     store_name_columns(sql, sizeof sql, table->columns, table->num_columns);
     size_t used = strlen(sql);
-    used += (size_t)snprintf(sql + used, sizeof sql - used, ") VALUES (?");
-    for (int c = 0; c < table->num_columns; c++)
-        used += (size_t)snprintf(sql + used, sizeof sql - used, ", ?");
+    used += (size_t)snprintf(sql + used, sizeof sql - used, ") VALUES (");
+    for (int c = 0; c < first + table->num_columns; c++)
+        used += (size_t)snprintf(sql + used, sizeof sql - used, "%s?", c ? ", " : "");
     snprintf(sql + used, sizeof sql - used, ")");
     enum status rc = store_begin(store, err);
     if (rc != OK)
@@ -607,9 +609,10 @@ enum status store_put_rows(struct store *store, const struct row_table *table, i
     rc = store_prepare(store, sql, &stmt, err);
     for (int64_t i = 0; i < n && rc == OK; i++) {
         const char *row = (const char *)rows + (size_t)i * table->row_size;
-        sqlite3_bind_int64(stmt, 1, owner);
+        if (first)
+            sqlite3_bind_int64(stmt, 1, owner);
         for (int c = 0; c < table->num_columns; c++)
-            store_bind_column(stmt, c + 2, &table->columns[c], row);
+            store_bind_column(stmt, c + first + 1, &table->columns[c], row);
         if (store_step(store, stmt) != SQLITE_DONE)
             rc = store_fail(store, "cannot write", err);
         sqlite3_reset(stmt);

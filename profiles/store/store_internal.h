@@ -36,7 +36,7 @@ int store_step(struct store *store, sqlite3_stmt *stmt);
 void store_name_columns(char *sql, size_t size, const struct member *columns, int n);
 void store_bind_column(sqlite3_stmt *stmt, int index, const struct member *column, const void *row);
 
-/* INSERT OR REPLACE n rows of an owner. */
+/* INSERT OR REPLACE n rows of an owner; of a table without an owner, owner is not used. */
 enum status store_put_rows(struct store *store, const struct row_table *table, int64_t owner,
                            const void *rows, int64_t n, struct err *err);
 
