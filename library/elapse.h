@@ -169,8 +169,8 @@ struct elapse_plan_info {
     int64_t microbatch_size; /* samples; the last micro-batch may have fewer */
     int64_t step_ns;         /* predicted */
     double samples_per_s;    /* predicted */
-    int64_t
-        lower_bound_ns; /* no plan runs such a step in less; 0: it was read from a file, or has shares */
+    /* no plan runs such a step in less; 0: it was read from a file, or has shares */
+    int64_t lower_bound_ns;
     int64_t candidates; /* plans that the search compared; 0: read from a file */
 };
 ELAPSE_API void elapse_plan_info(const struct elapse_plan *plan, struct elapse_plan_info *info);
@@ -180,8 +180,8 @@ struct elapse_stage {
     int rank;                  /* of a pipeline, 0 to K - 1 */
     int first_item, num_items; /* items of the model */
     int64_t pass_ns;           /* forward and backward of a full micro-batch; 0: read from a file */
-    int64_t
-        memory_bytes; /* predicted peak of the rank's device, all its stages; 0: not predicted */
+    /* predicted peak of the rank's device, all its stages; 0: not predicted */
+    int64_t memory_bytes;
 };
 /* Stage 0 to num_stages - 1. ELAPSE_ERR_INPUT: there is no such stage. */
 ELAPSE_API enum elapse_status elapse_plan_stage(const struct elapse_plan *plan, int index,

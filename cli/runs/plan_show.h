@@ -17,9 +17,9 @@ struct plan_answer {
     int64_t solve_ns;
     struct plan_memory memory;
     struct step_rates rates;
-    double
-        bf16_samples_per_s; /* of the plan in that dtype, where it is much faster; 0: not asked */
-    struct run_cost run;    /* run_ns 0: the length of the run is not known */
+    /* of the plan in that dtype, where it is much faster; 0: not asked */
+    double bf16_samples_per_s;
+    struct run_cost run; /* run_ns 0: the length of the run is not known */
 };
 
 void plan_answer_clear(struct plan_answer *answer);

@@ -14,9 +14,7 @@
  *
  * Same bits: a result depends on shapes and operands only, never on the number of threads; no
  * kernel splits a sum by thread. Gradients of weights are added to (+=) but where linear.fresh, all
- * other outputs are written (=).
- *
- * The wing base/ holds what every other wing may include; it includes no wing. */
+ * other outputs are written (=). */
 #ifndef ELAPSE_EXEC_BASE_BACKEND_H
 #define ELAPSE_EXEC_BASE_BACKEND_H
 

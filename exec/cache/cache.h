@@ -4,9 +4,7 @@
  * job may and should use a cache. A cache never fails a run: a sample that is missing, damaged or
  * has no slot is computed again. A sample's content depends on the sample, its view and the frozen
  * weights only (frozen layers run without dropout, and each view of a sample has a slot). So a run
- * has the same bits with and without a cache, unless the cache rounds fp32 values to bf16.
- *
- * The wing cache/ includes base/, comm/, stage/ and data/; step/, measure/ and run/ include it. */
+ * has the same bits with and without a cache, unless the cache rounds fp32 values to bf16. */
 #ifndef ELAPSE_EXEC_CACHE_CACHE_H
 #define ELAPSE_EXEC_CACHE_CACHE_H
 

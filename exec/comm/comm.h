@@ -5,9 +5,7 @@
  * Active groups (the pipeline of a replica, the replicas of a stage) are split from it and rebuilt
  * when the plan changes. Buffers are host memory. Sums add the ranks in a fixed order, so their
  * bits are the same on every run. One thread per process calls these functions. A rank that fails
- * where its peers cannot know ends the job by comm_fail(), so that no peer waits for ever.
- *
- * The wing comm/ includes base/ only; cache/, step/, device/, measure/, save/ and run/ include it. */
+ * where its peers cannot know ends the job by comm_fail(), so that no peer waits for ever. */
 #ifndef ELAPSE_EXEC_COMM_COMM_H
 #define ELAPSE_EXEC_COMM_COMM_H
 

@@ -1,7 +1,6 @@
 /* exec/cpu/backend_cpu.h - the cpu backend: OpenBLAS and C kernels over OpenMP threads.
- *
- * This is all that other wings see of exec/cpu/, beside the names of the matrix kernels
- * (exec/cpu/gemm.h). The wing includes base/ only; device/ and measure/ include it. */
+ * This is all that other wings see of exec/cpu/, but for the names of the matrix kernels
+ * (exec/cpu/gemm.h). */
 #ifndef ELAPSE_EXEC_CPU_BACKEND_CPU_H
 #define ELAPSE_EXEC_CPU_BACKEND_CPU_H
 

@@ -2,8 +2,7 @@
  *
  * One rank drives one device; several ranks may share a device. Calls are issued to a stream and
  * return at once. sync() waits and reports the first failure, with the place that issued the call.
- *
- * The wing cuda/ includes base/ only. It is linked as a plugin; device/ loads it. */
+ * The wing is linked as a plugin, which exec/device/ loads. */
 #ifndef ELAPSE_EXEC_CUDA_CUDA_H
 #define ELAPSE_EXEC_CUDA_CUDA_H
 

@@ -3,9 +3,7 @@
  * A dataset turns (split, id), and the epoch where it masks tokens, into one sample. The bytes are
  * the same every time, in any order of calls and from any thread. Opening a dataset checks every
  * file as a whole (sizes, label ranges), so that training does not stop in the middle over a bad
- * record. Pictures take long, so the ranks check them together after that (exec/run/data_check.h).
- *
- * The wing data/ includes base/ and stage/; cache/, step/, measure/ and run/ include it. */
+ * record. Pictures take long, so the ranks check them together after that (exec/run/data_check.h). */
 #ifndef ELAPSE_EXEC_DATA_DATASET_H
 #define ELAPSE_EXEC_DATA_DATASET_H
 

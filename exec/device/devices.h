@@ -2,8 +2,7 @@
  *
  * The wing device/ stands between the backends (exec/cpu/, exec/cuda/) and those who train or
  * measure: it makes a backend, loads the CUDA one from its shared object, describes the machine,
- * shares out cores, and hands the choices of GPU libraries from the profile store to all ranks.
- * It includes base/, cpu/, cuda/ and comm/; measure/, run/ and main.c include it. */
+ * shares out cores, and hands the choices of GPU libraries from the profile store to all ranks. */
 #ifndef ELAPSE_EXEC_DEVICE_DEVICES_H
 #define ELAPSE_EXEC_DEVICE_DEVICES_H
 

@@ -4,9 +4,8 @@
  * alone and with all ranks busy, in interleaved repeats, after a warm-up. A device is timed by its
  * own events. Nothing is fitted to whole steps.
  *
- * The wing measure/ includes base/, comm/, device/, stage/, data/ and cache/; only main.c includes
- * it. profile_request.c is the command, measure_machine.c has the phases, layer_costs.c times
- * layers, link_costs.c messages and sums, host_costs.c input, cache, copies and launches. */
+ * profile_request.c is the command, measure_machine.c has the phases, layer_costs.c times layers,
+ * link_costs.c messages and sums, host_costs.c input, cache, copies and launches. */
 #ifndef ELAPSE_EXEC_MEASURE_MEASURE_H
 #define ELAPSE_EXEC_MEASURE_MEASURE_H
 

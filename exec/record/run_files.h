@@ -40,8 +40,8 @@ struct run_start {
     int num_ranks;
     const char *cost_label, *trace;
     const char *call; /* names all starts of one call of `elapse`; NULL: it starts the run once */
-    const char
-        *restarted; /* why `elapse` has restarted the run, "KIND: REASON"; NULL: it has not */
+    /* why `elapse` has restarted the run, "KIND: REASON"; NULL: it has not */
+    const char *restarted;
     struct start_times times;
 };
 enum status run_files_open(const char *dir, const struct run_start *start, struct run_files **files,

@@ -8,10 +8,8 @@
  * state are fp32. Below fp32 kernels read a rounded compute copy of the parameters: who writes
  * parameters from outside (a checkpoint, a move) calls stage_round_weights() after it.
  *
- * The wing stage/ includes base/ only. stage_build.c makes a stage, params.c and stash.c its
- * memory, passes.c runs forward and backward, layers.c, embed.c and heads.c the layers, updates.c
- * the optimizer. Read passes.c first. data/, cache/, step/, measure/, save/ and run/ include the
- * wing. */
+ * stage_build.c makes a stage, params.c and stash.c its memory, passes.c runs forward and backward,
+ * layers.c, embed.c and heads.c the layers, updates.c the optimizer. Read passes.c first. */
 #ifndef ELAPSE_EXEC_STAGE_STAGE_H
 #define ELAPSE_EXEC_STAGE_STAGE_H
 
@@ -36,8 +34,8 @@ struct sample_block {
     bool documents;             /* token_types say where in the sample the token's document begins,
                                    whose tokens alone a causal model lets it see; ascends */
     const int32_t *lengths;     /* [n] tokens that count; the rest is padding */
-    const int32_t
-        *labels; /* [n] class; [n, 2] span; [n, seq] next token or masked token, -100: none */
+    /* [n] class; [n, 2] span; [n, seq] next token or masked token, -100: none */
+    const int32_t *labels;
 };
 
 /* The head's result for one micro-batch: sums, so that the caller divides by the real count. */

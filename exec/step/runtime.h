@@ -6,10 +6,7 @@
  * message has left and their slot is wanted again; so the slots bound what is in flight.
  *
  * A runtime is built for one plan and thrown away with it. The stages (weights, optimizer state)
- * outlive it: a change of plan builds a new runtime over moved stages.
- *
- * The wing step/ runs training steps. It includes base/, comm/, stage/, data/ and cache/; save/ and
- * run/ include it. */
+ * outlive it: a change of plan builds a new runtime over moved stages. */
 #ifndef ELAPSE_EXEC_STEP_RUNTIME_H
 #define ELAPSE_EXEC_STEP_RUNTIME_H
 

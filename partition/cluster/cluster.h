@@ -125,13 +125,13 @@ struct cluster {
     double price_per_hour;       /* of a device, in the user's currency; 0: not given */
     double power_watts;          /* of a device with its share of the node; 0: not given */
     enum cluster_sends sends;
-    double
-        overlap_share; /* of a device: what messages beside an overlapped F and B take (time-1b) */
+    /* of a device: what messages beside an overlapped F and B take (time-1b) */
+    double overlap_share;
     struct share_curve link_shares, uplink_shares; /* of messages inside a node and between nodes */
     struct collective_figures collectives[COLLECTIVE_COUNT];
-    char *
-        faults; /* owned: how it loses nodes, a JSON object of the keys of `sim --faults`; NULL: not
-                     given. Only the simulator of losses reads it */
+    /* owned: how it loses nodes, a JSON object of the keys of `sim --faults`; NULL: not given. Only
+     * the simulator of losses reads it */
+    char *faults;
     struct kind **own_kinds; /* owned references: of devices with figures of a user's own */
     int num_own_kinds;
 };

@@ -41,8 +41,8 @@ struct kernel {
     bool causal;     /* ATTENTION: half of the scores is masked, and flops count both halves */
     bool narrow;     /* MATMUL: in the narrow format of the options */
     bool fp32;       /* MATMUL: by fp32 units, whatever the model's type of number */
-    bool
-        dynamic; /* its sizes depend on the choice of experts, so no CUDA graph of a layer has it */
+    /* its sizes depend on the choice of experts, so no CUDA graph of a layer has it */
+    bool dynamic;
     int launches;  /* kernels that the host launches for it; 0: one */
     int out_bytes; /* MATMUL: of an element of C */
     int pieces;    /* MATMUL: computed in this number of pieces of rows; 0: at once */

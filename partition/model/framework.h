@@ -88,17 +88,17 @@ struct framework {
      * the router and the dispatcher launch many small ones. */
     bool loops_experts;
     bool fused_adapter_scale; /* alpha / r is part of an adapter's product */
-    bool
-        fuses_adapters; /* one adapter for each product that runs as one (NeMo's LoRA beside linear_qkv) */
-    bool
-        packs_ahead; /* its packer looks for a row among many, not only at the last one (packing.h) */
+    /* one adapter for each product that runs as one (NeMo's LoRA beside linear_qkv) */
+    bool fuses_adapters;
+    /* its packer looks for a row among many, not only at the last one (packing.h) */
+    bool packs_ahead;
     bool masks_rows; /* attention computes packed rows as a whole, under a mask */
     bool keeps_wide; /* inputs of narrow products are kept in 2 bytes, and cast again backwards */
     bool keeps_narrow_weights; /* in fp8 and mxfp8 no 2-byte copy of a weight is kept */
-    bool
-        weighs_activation; /* an expert's weight multiplies its activation, so its output is not kept */
-    double
-        hook_us; /* the host's time to fetch and release the weights of an item where replicas divide them */
+    /* an expert's weight multiplies its activation, so its output is not kept */
+    bool weighs_activation;
+    /* the host's time to fetch and release the weights of an item where replicas divide them */
+    double hook_us;
     double launch_us; /* the host's time to launch a kernel; 0: that of the device's kind */
     int allocator_per_thousand; /* what the allocator holds beyond its tensors, of 1,000 bytes */
 };

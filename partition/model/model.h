@@ -292,9 +292,9 @@ struct model {
     struct {
         double documents; /* of a row, on average; 0: a sample is one document of seq tokens */
         double tokens;    /* of them; the rest of the row is padding */
-        double
-            lengths[PACKING_LENGTHS]; /* of the documents that equal parts of the tokens lie in */
-        bool apart;                   /* attention's kernels take the documents one by one */
+        /* of the documents that equal parts of the tokens lie in */
+        double lengths[PACKING_LENGTHS];
+        bool apart; /* attention's kernels take the documents one by one */
     } packing;
 };
 

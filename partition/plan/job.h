@@ -192,8 +192,8 @@ struct job {
     char **baseline; /* owned: "key=value" overrides that define the baseline run */
     int num_baseline;
     char *json; /* owned: the resolved job as JSON text, for records and --json */
-    char *
-        text; /* owned: the JSON text that it was read from, with its overrides; see job_changed() */
+    /* owned: the JSON text that it was read from, with its overrides; see job_changed() */
+    char *text;
 };
 
 /* The keys of a job file, by their place in struct job: limits, defaults, help (job_members.c). Help,

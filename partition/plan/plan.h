@@ -86,9 +86,9 @@ struct plan {
     int *first_item; /* owned, num_stages + 1 entries; stage s holds items [first_item[s],
                         first_item[s + 1]). [0] is 0 for NONE and SPREAD, the number of frozen
                         items for FIRST and CACHED; [num_stages] is model.num_items */
-    int *
-        device; /* owned, num_pipelines * num_ranks: device of rank k of replica r at r * K + k. With
-                    tensor > 1 it is the first of the rank's T devices */
+    /* owned, num_pipelines * num_ranks: device of rank k of replica r at r * K + k. With tensor > 1
+     * it is the first of the rank's T devices */
+    int *device;
     int64_t bucket_bytes;      /* gradient bucket of the all-reduce; 0: one bucket a stage */
     bool clip;                 /* each step computes the global gradient norm (OP_NORM) */
     int optim_bytes_per_param; /* optimizer state: 0 plain SGD, 4 momentum, 8 Adam */

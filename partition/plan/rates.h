@@ -13,10 +13,10 @@ extern "C" {
 
 /* Flops of one sample in a training step. A multiply-add is 2. Only matrix products count. */
 struct sample_flops {
-    double
-        model; /* three times the forward: 6 N for each token, N the weights of products that a token uses
-                        (of experts, the active ones), and 12 s^2 h of attention for each layer. Frozen layers
-                        count their forward, cached ones nothing */
+    /* three times the forward: 6 N for each token, N the weights of products that a token uses (of
+     * experts, the active ones), and 12 s^2 h of attention for each layer. Frozen layers count
+     * their forward, cached ones nothing */
+    double model;
     double hardware; /* model, and the forward that recompute runs again */
 };
 /* Of rows of documents only the documents count, not padding, and of attention only pairs inside a

@@ -183,9 +183,9 @@ struct planner_result {
     double fill_ns;       /* cost of filling the cache, per step on average; step_ns lacks it */
     double samples_per_s; /* R * B / (step_ns + fill_ns) */
     int64_t whole_ns;     /* of the plan's step if no backward left anything out; 0: none does */
-    int64_t
-        lower_bound_ns; /* no plan in the search space, with any cut, processes the chosen plan's R * B
-                               samples in less time; 0: its backwards have shares, or it was given */
+    /* no plan in the search space, with any cut, processes the chosen plan's R * B samples in less
+     * time; 0: its backwards have shares, or it was given */
+    int64_t lower_bound_ns;
     double gap;         /* step_ns / lower_bound_ns - 1 */
     int64_t candidates; /* combinations of K, R, M, schedule, recompute and placement */
     int64_t evaluated;  /* cuts of candidates that were lowered and weighed or timed */

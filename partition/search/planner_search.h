@@ -27,9 +27,9 @@ struct node {
     int64_t batch;
     struct microbatches microbatches;
     enum schedule_kind schedule;
-    unsigned
-        others; /* schedules (1 << kind) that the node stands for as well, see planner_candidates.c;
-                        0 with LEVEL_TIGHT */
+    /* schedules (1 << kind) that the node stands for as well, see planner_candidates.c; 0 with
+     * LEVEL_TIGHT */
+    unsigned others;
     enum recompute_mode recompute;
     enum frozen_placement frozen;
     double fill_ns;   /* cost of filling the cache, per step on average; not in bound_ns */

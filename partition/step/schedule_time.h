@@ -36,9 +36,9 @@ enum status schedule_time(const struct schedule *full, const struct workload *wo
  * equal up to the all-reduces, and its step is no shorter than that. */
 enum { CHAIN_KINDS = OP_R + 1 }; /* F B I W R */
 struct step_chain {
-    int *
-        counts; /* owned, [num_stages][CHAIN_KINDS][MB_SIZES]: its ops before the tail; NULL: no chain
-                    was found */
+    /* owned, [num_stages][CHAIN_KINDS][MB_SIZES]: its ops before the tail; NULL: no chain was found
+     * */
+    int *counts;
     int class_index;          /* of the replica */
     int64_t *message_ns;      /* owned, num_stages: of the messages from each stage to the next */
     int64_t fixed_ns;         /* of other messages, and of launches */

@@ -70,8 +70,8 @@ struct bucket {
 struct stage_memo; /* stage_memo.h */
 
 struct workload {
-    struct tensor_group
-        *group; /* owned; NULL: the setting that it was built from is right as it is */
+    /* owned; NULL: the setting that it was built from is right as it is */
+    struct tensor_group *group;
     const struct sites *sites; /* of the plan's devices: own_sites, or the caller's */
     struct sites *own_sites;   /* owned; NULL: the caller's */
     struct stage_memo *memo;   /* borrowed: of the plan's earlier cuts; NULL: none */

@@ -35,9 +35,8 @@ struct kind_cost {
                                                n = 0: not measured */
     double spread;
     bool bits_independent_of_row_count;
-    bool
-        dropout_unknown; /* rows with (or without) dropout were asked for, but only the others exist
-                          */
+    /* rows with (or without) dropout were asked for, but only the others exist */
+    bool dropout_unknown;
 };
 
 struct profile_cost {

@@ -38,8 +38,8 @@ struct command_flags {
     const struct flag_row *rows;
     int num_rows;
     char *script; /* owned: the program that the words name; NULL: none */
-    char
-        *policy; /* owned: after "activation-checkpoint:", a subcommand of torchtitan; NULL: none */
+    /* owned: after "activation-checkpoint:", a subcommand of torchtitan; NULL: none */
+    char *policy;
     char **value;             /* owned, num_rows entries, owned too: NULL: not given */
     struct json *not_counted; /* owned: an array of lines */
 };

@@ -21,8 +21,8 @@ struct command_job {
     int num_stages;
     int *blocks;
     const char *target; /* of target_find(), for the best layout; NULL: any layout */
-    struct json
-        *fixed; /* owned: what "pipeline" of the job keeps in the best layout; NULL: nothing */
+    /* owned: what "pipeline" of the job keeps in the best layout; NULL: nothing */
+    struct json *fixed;
 };
 void command_job_clear(struct command_job *made);
 

@@ -76,8 +76,8 @@ struct fault_setting {
     int64_t detect_ns, restart_ns, memory_restart_ns, repair_ns;
     int64_t join_ns;     /* until a run that grows has stopped, in place of detect_ns */
     int64_t interval_ns; /* work between checkpoints; 0: no checkpoints */
-    int64_t
-        interval_steps; /* in its place: a checkpoint at each multiple of so many steps; 0: none */
+    /* in its place: a checkpoint at each multiple of so many steps; 0: none */
+    int64_t interval_steps;
     int64_t stall_ns, write_ns;
     bool async;
     int64_t memory_interval_ns, memory_stall_ns; /* interval 0: no copies in memory */
