@@ -71,6 +71,16 @@ struct attention {
 };
 
 /* RMSNorm of rows (Zhang and Sennrich 2019): y = x / sqrt(mean(x^2) + eps) * (plus + gamma). */
+/* gamma and beta: [cols]. */
+struct layernorm {
+    int64_t rows;
+    int cols;
+    int64_t x_stride; /* elements between rows of x, and backward of add and dx; 0: cols */
+    const float *gamma, *beta;
+    float eps;
+    bool sums; /* backward, where backend.sums_norm: part has a third row */
+};
+
 struct rmsnorm {
     int64_t rows;
     int cols;
@@ -286,18 +296,15 @@ struct backend {
     void (*dropout)(struct backend *be, int64_t rows, int cols, const struct dropout *drop,
                     const void *x, void *y);
 
-    /* stats: mean and reciprocal deviation, [rows, 2]. x_stride: elements between rows of x (and of
-     * add and dx backward), 0: cols. */
-    void (*layernorm_forward)(struct backend *be, int64_t rows, int cols, int64_t x_stride,
-                              const void *x, const float *gamma, const float *beta, float eps,
-                              void *y, float *stats);
+    /* stats: mean and reciprocal deviation, [rows, 2]. */
+    void (*layernorm_forward)(struct backend *be, const struct layernorm *n, const void *x, void *y,
+                              float *stats);
     /* dx = add + gradient; dx may be x or add; dx NULL: not wanted. part [2, cols] is written: this
-     * micro-batch's gradients of gamma and beta; part NULL: not wanted. sums, where sums_norm: part
-     * is [3, cols], in its last row the sums of the columns of add, or of dx where there is no add:
+     * micro-batch's gradients of gamma and beta; part NULL: not wanted. With n->sums part is
+     * [3, cols], in its last row the sums of the columns of add, or of dx where there is no add:
      * the gradient of the bias of the linear layer whose output is that far. */
-    void (*layernorm_backward)(struct backend *be, int64_t rows, int cols, int64_t x_stride,
-                               const void *dy, const void *x, const float *stats,
-                               const float *gamma, const void *add, void *dx, bool sums,
+    void (*layernorm_backward)(struct backend *be, const struct layernorm *n, const void *dy,
+                               const void *x, const float *stats, const void *add, void *dx,
                                float *part);
 
     /* stats [rows]: the reciprocal of the root. */

@@ -45,11 +45,12 @@ static inline float row_sumsq(const float *x, int n, float mean)
     return fold(lane);
 }
 
-static void layernorm_forward(struct backend *be, int64_t rows, int cols, int64_t x_stride,
-                              const void *x, const float *gamma, const float *beta, float eps,
-                              void *y, float *stats)
+static void layernorm_forward(struct backend *be, const struct layernorm *n, const void *x, void *y,
+                              float *stats)
 {
-    const int64_t ldx = x_stride ? x_stride : cols, wide = cpu_pad(cols);
+    const int cols = n->cols;
+    const int64_t rows = n->rows, ldx = n->x_stride ? n->x_stride : cols, wide = cpu_pad(cols);
+    const float *gamma = n->gamma, *beta = n->beta, eps = n->eps;
     float *buffers = cpu_scratch(be, 2 * wide * be->threads * (int64_t)sizeof *buffers);
     if (!buffers)
         return;
@@ -72,13 +73,13 @@ static void layernorm_forward(struct backend *be, int64_t rows, int cols, int64_
 
 /* dx = rstd (g - mean(g) - h mean(g h)), with g = dy gamma and h = (x - mean) rstd. Sums of gamma
  * and beta go by tiles of ROW_TILE rows. */
-static void layernorm_backward(struct backend *be, int64_t rows, int cols, int64_t x_stride,
-                               const void *dy, const void *x, const float *stats,
-                               const float *gamma, const void *add, void *dx, bool unused,
+static void layernorm_backward(struct backend *be, const struct layernorm *n, const void *dy,
+                               const void *x, const float *stats, const void *add, void *dx,
                                float *part)
 {
-    (void)unused;
-    const int64_t ldx = x_stride ? x_stride : cols, wide = cpu_pad(cols);
+    const int cols = n->cols;
+    const int64_t rows = n->rows, ldx = n->x_stride ? n->x_stride : cols, wide = cpu_pad(cols);
+    const float *gamma = n->gamma;
     const int64_t tiles = cpu_tiles(rows, ROW_TILE), sum_elems = part ? tiles * 2 * cols : 0;
     /* scratch: sums of gamma and beta [tiles][2][cols], then four rows per thread: dy, x, add, dx
      */

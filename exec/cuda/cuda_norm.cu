@@ -339,11 +339,12 @@ static int norm_chunks(struct backend *be, int cols, int64_t ldx, uintptr_t poin
         }                                                                                          \
     })
 
-static void layernorm_forward(struct backend *be, int64_t rows, int cols, int64_t x_stride,
-                              const void *x, const float *gamma, const float *beta, float eps,
-                              void *y, float *stats)
+static void layernorm_forward(struct backend *be, const struct layernorm *n, const void *x, void *y,
+                              float *stats)
 {
-    const int64_t ldx = x_stride ? x_stride : cols;
+    const int cols = n->cols;
+    const int64_t rows = n->rows, ldx = n->x_stride ? n->x_stride : cols;
+    const float *gamma = n->gamma, *beta = n->beta, eps = n->eps;
     const int chunks = norm_chunks(
         be, cols, ldx, (uintptr_t)x | (uintptr_t)y | (uintptr_t)gamma | (uintptr_t)beta);
     const int blocks = cuda_blocks(rows, WARPS, INT32_MAX);
@@ -363,12 +364,14 @@ static void layernorm_forward(struct backend *be, int64_t rows, int cols, int64_
     NORM_PICK(be, chunks, NORM_FORWARD);
 }
 
-static void layernorm_backward(struct backend *be, int64_t rows, int cols, int64_t x_stride,
-                               const void *dy, const void *x, const float *stats,
-                               const float *gamma, const void *add, void *dx, bool sums,
+static void layernorm_backward(struct backend *be, const struct layernorm *n, const void *dy,
+                               const void *x, const float *stats, const void *add, void *dx,
                                float *part)
 {
-    const int64_t ldx = x_stride ? x_stride : cols;
+    const int cols = n->cols;
+    const int64_t rows = n->rows, ldx = n->x_stride ? n->x_stride : cols;
+    const float *gamma = n->gamma;
+    const bool sums = n->sums;
     const int chunks = norm_chunks(be, cols, ldx,
                                    (uintptr_t)dy | (uintptr_t)x | (uintptr_t)gamma |
                                        (uintptr_t)add | (uintptr_t)dx);

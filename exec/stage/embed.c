@@ -37,6 +37,16 @@ static struct linear projection(const struct layer_pass *p)
                            .out = p->arch->hidden};
 }
 
+/* The norm of BERT's embedding. */
+static struct layernorm norm_of(const struct layer *l, const struct layer_pass *p)
+{
+    return (struct layernorm){.rows = p->batch->num_samples * p->arch->seq,
+                              .cols = p->arch->hidden,
+                              .gamma = l->w[EMB_G],
+                              .beta = l->w[EMB_B],
+                              .eps = p->arch->eps};
+}
+
 void embedding_forward(const struct layer *l, const struct layer_pass *p)
 {
     struct backend *be = p->be;
@@ -56,9 +66,10 @@ void embedding_forward(const struct layer *l, const struct layer_pass *p)
             places = backend_at_const(be, places, (int64_t)p->past->num * p->arch->hidden);
         be->tokens_forward(be, &tokens, l->low[WORD], places, bert ? l->low[TYPE] : NULL,
                            bert ? p->stash[EMB_SUM] : p->y);
-        if (bert)
-            be->layernorm_forward(be, rows, p->arch->hidden, 0, p->stash[EMB_SUM], l->w[EMB_G],
-                                  l->w[EMB_B], p->arch->eps, p->y, p->stash[EMB_STATS]);
+        if (bert) {
+            const struct layernorm norm = norm_of(l, p);
+            be->layernorm_forward(be, &norm, p->stash[EMB_SUM], p->y, p->stash[EMB_STATS]);
+        }
     }
     if (p->dropout > 0.0f) {
         const struct dropout drop = layer_dropout(l, p, SITE_EMBED, p->arch->seq);
@@ -73,9 +84,9 @@ void embedding_backward_input(const struct layer *l, const struct layer_pass *p,
     if (p->arch->family != FAMILY_BERT)
         return;
     dy = layer_masked(l, p, SITE_EMBED, dy);
-    p->be->layernorm_backward(p->be, p->batch->num_samples * p->arch->seq, p->arch->hidden, 0, dy,
-                              p->stash[EMB_SUM], p->stash[EMB_STATS], l->w[EMB_G], NULL,
-                              p->stash[EMB_SUM], false, p->stash[PART]);
+    const struct layernorm norm = norm_of(l, p);
+    p->be->layernorm_backward(p->be, &norm, dy, p->stash[EMB_SUM], p->stash[EMB_STATS], NULL,
+                              p->stash[EMB_SUM], p->stash[PART]);
 }
 
 void embedding_backward_weight(const struct layer *l, const struct layer_pass *p, const void *dy)

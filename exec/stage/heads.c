@@ -150,8 +150,12 @@ void head_forward(const struct layer *l, const struct layer_pass *p)
         be->gather_rows(be, lin.rows, lin.in, p->batch->rows, p->x, p->scratch[0]);
         be->linear_forward(be, &lin, p->scratch[0], l->low[DENSE_W], l->low[DENSE_B], ACT_GELU_ERF,
                            NULL, NULL, st[HE_PRE], st[HE_ACT]);
-        be->layernorm_forward(be, lin.rows, lin.out, 0, st[HE_ACT], l->w[HEAD_G], l->w[HEAD_B],
-                              p->arch->eps, st[HE_LN], st[HE_STATS]);
+        const struct layernorm norm = {.rows = lin.rows,
+                                       .cols = lin.out,
+                                       .gamma = l->w[HEAD_G],
+                                       .beta = l->w[HEAD_B],
+                                       .eps = p->arch->eps};
+        be->layernorm_forward(be, &norm, st[HE_ACT], st[HE_LN], st[HE_STATS]);
         be->linear_forward(be, &table, st[HE_LN], l->low[HEAD_TABLE], l->low[HEAD_BIAS], ACT_NONE,
                            NULL, NULL, NULL, st[HE_LOGITS]);
         break;
@@ -207,8 +211,9 @@ void head_backward_input(const struct layer *l, const struct layer_pass *p, cons
         }
         be->linear_backward_input(be, &table, st[HE_LOGITS], l->low[HEAD_TABLE], scale, ACT_NONE,
                                   NULL, NULL, p->scratch[0]);
-        be->layernorm_backward(be, lin.rows, lin.out, 0, p->scratch[0], st[HE_ACT], st[HE_STATS],
-                               l->w[HEAD_G], NULL, st[HE_GRAD], false, st[PART]);
+        const struct layernorm norm = {.rows = lin.rows, .cols = lin.out, .gamma = l->w[HEAD_G]};
+        be->layernorm_backward(be, &norm, p->scratch[0], st[HE_ACT], st[HE_STATS], NULL,
+                               st[HE_GRAD], st[PART]);
         be->act_backward(be, lin.rows * lin.out, ACT_GELU_ERF, st[HE_PRE], st[HE_GRAD],
                          st[HE_GRAD]);
         if (dx) {

@@ -37,11 +37,20 @@ static struct attention heads(const struct layer_pass *p)
                                   p->arch->causal && p->batch->documents ? p->batch->types : NULL};
 }
 
+static struct layernorm norm_of(const struct layer *l, const struct layer_pass *p)
+{
+    return (struct layernorm){.rows = p->batch->num_samples * p->arch->seq,
+                              .cols = p->arch->hidden,
+                              .gamma = l->w[NORM_G],
+                              .beta = l->w[NORM_B],
+                              .eps = p->arch->eps};
+}
+
 static void norm_forward(const struct layer *l, const struct layer_pass *p, const void *x, float *y,
                          float *stats)
 {
-    p->be->layernorm_forward(p->be, p->batch->num_samples * p->arch->seq, p->arch->hidden, 0, x,
-                             l->w[NORM_G], l->w[NORM_B], p->arch->eps, y, stats);
+    const struct layernorm norm = norm_of(l, p);
+    p->be->layernorm_forward(p->be, &norm, x, y, stats);
 }
 
 /* The place in PART, after gamma and beta, where the norm's backward puts this micro-batch's
@@ -58,9 +67,9 @@ static float *last_sums(const struct layer_pass *p)
 static void norm_backward(const struct layer *l, const struct layer_pass *p, const void *dy,
                           const void *x, const float *stats, const void *add, void *dx)
 {
-    const bool sums = l->kind != ITEM_NORM && last_sums(p);
-    p->be->layernorm_backward(p->be, p->batch->num_samples * p->arch->seq, p->arch->hidden, 0, dy,
-                              x, stats, l->w[NORM_G], add, dx, sums, p->stash[PART]);
+    struct layernorm norm = norm_of(l, p);
+    norm.sums = l->kind != ITEM_NORM && last_sums(p);
+    p->be->layernorm_backward(p->be, &norm, dy, x, stats, add, dx, p->stash[PART]);
 }
 
 /* Adds all of PART to the accumulators of an item. `last`: block of the last linear's bias. `wide`:

@@ -203,23 +203,32 @@ static void do_attention_backward(const void *ctx)
     be->attention_backward(be, &o->attention, o->t[0], &o->drop, o->t[1], o->f[0], o->t[2],
                            o->t[3]);
 }
+static struct layernorm norm_of(const struct operands *o, bool sums)
+{
+    return (struct layernorm){.rows = o->num,
+                              .cols = o->cols,
+                              .gamma = o->f[0],
+                              .beta = o->f[1],
+                              .eps = 1e-5f,
+                              .sums = sums};
+}
 static void do_norm(const void *ctx)
 {
     const struct operands *o = ctx;
-    be->layernorm_forward(be, o->num, o->cols, 0, o->t[0], o->f[0], o->f[1], 1e-5f, o->t[1],
-                          o->f[2]);
+    const struct layernorm norm = norm_of(o, false);
+    be->layernorm_forward(be, &norm, o->t[0], o->t[1], o->f[2]);
 }
 static void do_norm_backward(const void *ctx)
 {
     const struct operands *o = ctx;
-    be->layernorm_backward(be, o->num, o->cols, 0, o->t[2], o->t[0], o->f[2], o->f[0], o->t[3],
-                           o->t[1], false, o->f[3]);
+    const struct layernorm norm = norm_of(o, false);
+    be->layernorm_backward(be, &norm, o->t[2], o->t[0], o->f[2], o->t[3], o->t[1], o->f[3]);
 }
 static void do_norm_backward_sums(const void *ctx)
 {
     const struct operands *o = ctx;
-    be->layernorm_backward(be, o->num, o->cols, 0, o->t[2], o->t[0], o->f[2], o->f[0], o->t[3],
-                           o->t[1], true, o->f[3]);
+    const struct layernorm norm = norm_of(o, true);
+    be->layernorm_backward(be, &norm, o->t[2], o->t[0], o->f[2], o->t[3], o->t[1], o->f[3]);
 }
 static void do_rmsnorm(const void *ctx)
 {

@@ -87,14 +87,12 @@ TIMED(linear_backward_input, l,
 TIMED(linear_backward_weight, l,
       (BE, const struct linear *l, IN dy, IN x, float scale, float *dw, float *db),
       (be, l, dy, x, scale, dw, db))
-TIMED(layernorm_forward, NULL,
-      (BE, int64_t rows, int cols, int64_t ld, IN x, const float *g, const float *b, float eps,
-       void *y, float *stats),
-      (be, rows, cols, ld, x, g, b, eps, y, stats))
+TIMED(layernorm_forward, NULL, (BE, const struct layernorm *n, IN x, void *y, float *stats),
+      (be, n, x, y, stats))
 TIMED(layernorm_backward, NULL,
-      (BE, int64_t rows, int cols, int64_t ld, IN dy, IN x, const float *stats, const float *g,
-       IN add, void *dx, bool sums, float *part),
-      (be, rows, cols, ld, dy, x, stats, g, add, dx, sums, part))
+      (BE, const struct layernorm *n, IN dy, IN x, const float *stats, IN add, void *dx,
+       float *part),
+      (be, n, dy, x, stats, add, dx, part))
 TIMED(rmsnorm_forward, NULL,
       (BE, const struct rmsnorm *n, IN x, const float *g, void *y, float *stats),
       (be, n, x, g, y, stats))

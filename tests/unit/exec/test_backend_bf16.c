@@ -177,15 +177,19 @@ static void layernorm__is_fp32_rounded_once(void **state)
         fill(1, rows * cols, 1);
         fill(2, rows * ldx, 1);
         fill(3, rows * ldx, 1);
-        EVERYWHERE(be->layernorm_forward(be, rows, cols, form & 2 ? ldx : 0, t[0], gamma, beta,
-                                         1e-5f, t[1], stats[way]));
+        const struct layernorm norm = {.rows = rows,
+                                       .cols = cols,
+                                       .x_stride = form & 2 ? ldx : 0,
+                                       .gamma = gamma,
+                                       .beta = beta,
+                                       .eps = 1e-5f};
+        EVERYWHERE(be->layernorm_forward(be, &norm, t[0], t[1], stats[way]));
         assert_rounded(1, rows * cols, "y");
         assert_fp32(stats[1], stats[2], stats[0], 2 * rows, 1e-6);
-        EVERYWHERE(be->layernorm_backward(be, rows, cols, form & 2 ? ldx : 0, t[1], t[0], stats[0],
-                                          gamma, t[2], t[3], false, NULL));
+        EVERYWHERE(be->layernorm_backward(be, &norm, t[1], t[0], stats[0], t[2], t[3], NULL));
         fill(1, rows * cols, 1);
-        EVERYWHERE(be->layernorm_backward(be, rows, cols, form & 2 ? ldx : 0, t[1], t[0], stats[0],
-                                          gamma, NULL, t[0], false, part[way])); /* in place */
+        EVERYWHERE(be->layernorm_backward(be, &norm, t[1], t[0], stats[0], NULL, t[0],
+                                          part[way])); /* in place */
         assert_rounded(0, rows * ldx, "dx");
         assert_fp32(part[1], part[2], part[0], 2 * cols, 2e-6);
     }

@@ -351,7 +351,9 @@ static void layernorm__matches_reference_and_differences(void **state)
         fill(3, cols, 1, fc, dc);
         fill(4, n, 1, fd, NULL);
         ref_layernorm(da, db, dc, rows, cols, 1e-5, dd);
-        one->layernorm_forward(one, rows, cols, 0, fa, fb, fc, 1e-5f, fe, stats);
+        const struct layernorm norm = {
+            .rows = rows, .cols = cols, .gamma = fb, .beta = fc, .eps = 1e-5f};
+        one->layernorm_forward(one, &norm, fa, fe, stats);
         assert_near(fe, dd, n, 5e-6);
 #define LOSS (ref_layernorm(da, db, dc, 3, cols, 1e-5, dd), dot(dd, fd, 3 * cols))
         for (int i = 0; i < 3 * cols; i++) /* rows are independent: three of them tell */
@@ -364,9 +366,8 @@ static void layernorm__matches_reference_and_differences(void **state)
             want[cols + i] = DIFFERENCE(dc, i, LOSS);
         }
 #undef LOSS
-        three->layernorm_backward(three, rows, cols, 0, fd, fa, stats, fb, fa, same, false, other);
-        one->layernorm_backward(one, rows, cols, 0, fd, fa, stats, fb, fa, fa, false,
-                                part); /* in place */
+        three->layernorm_backward(three, &norm, fd, fa, stats, fa, same, other);
+        one->layernorm_backward(one, &norm, fd, fa, stats, fa, fa, part); /* in place */
         assert_near(fa, de, 3 * cols, 2e-5);
         assert_near(part, want, 2 * cols, 2e-5);
         assert_bits(fa, same, n);

@@ -487,20 +487,21 @@ static void norm_case(int64_t rows, int cols, int64_t stride, int where, int off
     void *dy_c = up_off(dy, rows * cols, off), *y_c = up_off(dy, rows * cols, off);
     float *gamma_c = up_fp32(gamma, cols), *beta_c = up_fp32(beta, cols);
     float *stats_c = device_bytes(rows * 8), *part_c = device_bytes((int64_t)cols * 12);
-    cuda->layernorm_forward(cuda, rows, cols, stride, x_c, gamma_c, beta_c, 1e-5f, y_c, stats_c);
-    cpu->layernorm_forward(cpu, rows, cols, stride, x, gamma, beta, 1e-5f, y, stats);
+    const struct layernorm n = {rows, cols, stride, gamma, beta, 1e-5f, false};
+    struct layernorm n_c = {rows, cols, stride, gamma_c, beta_c, 1e-5f, false};
+    cuda->layernorm_forward(cuda, &n_c, x_c, y_c, stats_c);
+    cpu->layernorm_forward(cpu, &n, x, y, stats);
     near("y", down(y_c, rows * cols), y, rows * cols, tol());
     near("stats", down_fp32(stats_c, rows * 2), stats, rows * 2, 1e-5);
     void *dx_c = where == 1 ? x_c : where == 2 ? add_c : up_off(x, num, off);
     float *dx = where == 1 ? x : where == 2 ? add : copy_of(x, num);
     const bool with_add = where != 3;
     const float *summed = with_add ? copy_of(add, num) : dx;
-    sums = sums && where != 5;
-    cuda->layernorm_backward(cuda, rows, cols, stride, dy_c, x_c, stats_c, gamma_c,
-                             with_add ? add_c : NULL, where == 4 ? NULL : dx_c, sums,
-                             where == 5 ? NULL : part_c);
-    cpu->layernorm_backward(cpu, rows, cols, stride, dy, x, stats, gamma, with_add ? add : NULL,
-                            where == 4 ? NULL : dx, false, where == 5 ? NULL : part);
+    n_c.sums = sums = sums && where != 5;
+    cuda->layernorm_backward(cuda, &n_c, dy_c, x_c, stats_c, with_add ? add_c : NULL,
+                             where == 4 ? NULL : dx_c, where == 5 ? NULL : part_c);
+    cpu->layernorm_backward(cpu, &n, dy, x, stats, with_add ? add : NULL, where == 4 ? NULL : dx,
+                            where == 5 ? NULL : part);
     near("dx", down(dx_c, num), dx, num, tol());
     if (where != 5)
         near("part", down_fp32(part_c, 2 * cols), part, 2 * cols, 5e-5);
