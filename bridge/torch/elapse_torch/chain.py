@@ -53,8 +53,8 @@ class Stage(nn.Module):
             out = torch.utils.checkpoint.checkpoint(self.graph, *given, use_reentrant=False)
         else:
             out = self.graph(*given)
-        # The runtime detaches outputs in place, which views do not allow.
-        out = tuple(v.clone() if v._is_view() else v.contiguous() for v in out)
+        # The runtime detaches outputs in place, which views do not allow. Messages must be contiguous.
+        out = tuple(v.clone(memory_format=torch.contiguous_format) if v._is_view() else v.contiguous() for v in out)
         return out[0] if len(out) == 1 else out
 
 

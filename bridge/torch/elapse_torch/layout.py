@@ -6,7 +6,6 @@ import re
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
 from . import program
@@ -14,6 +13,7 @@ from .errors import BridgeError
 from .losses import StepLoss, whole_batch
 from .runtime import load_ops
 from .shares import Shares
+from .split import SplitStage
 
 
 def read_plan(path):
@@ -216,8 +216,7 @@ class Layout:
                 name_of = {n: whole[id(p)] for n, p in stage.named_parameters()}
                 fully_shard(stage, mesh=DeviceMesh.from_group(self.across, self.device.type))
                 self.weights.update({name_of[n]: p for n, p in stage.named_parameters()})
-            held.append(PipelineStage(stage, index, len(self.plan["cut"]), self.device,
-                                      group=self.pipe))
+            held.append(SplitStage(stage, index, len(self.plan["cut"]), self.device, group=self.pipe))
         self.torch_stages = held
         self.schedule = _PipelineScheduleRuntime(
             held, count, scale_grads=False, loss_fn=self.loss.part)

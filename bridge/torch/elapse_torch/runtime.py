@@ -9,12 +9,12 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
 from .device import now_ns
 from .files import percentile
 from .losses import mean_of, pieces
+from .split import SplitStage
 
 MICROBATCHES, ROUNDS, WARM_UP = 4, 7, 2
 WHOLE = "0F{0},1F{0},1B{0},0B{0}"
@@ -48,7 +48,7 @@ class Bench:
 
     def __init__(self, stages, loss, device):
         self.device, self.times = device, {}
-        held = [PipelineStage(s, i, 2, device) for i, s in enumerate(stages)]
+        held = [SplitStage(s, i, 2, device) for i, s in enumerate(stages)]
         self.schedule = _PipelineScheduleRuntime(held, MICROBATCHES, scale_grads=False, loss_fn=loss)
         for name in self.METHODS:
             setattr(held[1], name, self._timed(name, getattr(held[1], name)))

@@ -21,7 +21,7 @@ fi
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/elapse-bridge.XXXXXX") || exit 3
 trap 'rm -rf "$tmp"' EXIT
 failed=0
-export PYTHONPATH=$PWD/bridge/torch:$PWD/bridge/torch/tests ELAPSE_BIN=${ELAPSE_BIN:-$PWD/build/bin} ELAPSE_DB=$tmp/store.db
+export PYTHONPATH=$PWD/bridge/torch:$PWD/bridge/torch/tests:$tmp ELAPSE_BIN=${ELAPSE_BIN:-$PWD/build/bin} ELAPSE_DB=$tmp/store.db
 export OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo PYTHONDONTWRITEBYTECODE=1 ELAPSE_MODEL=mlp
 models=bridge/torch/tests/models.py
 
@@ -100,21 +100,47 @@ def make_batch(samples):
 EOT
 runs+=(--next run "$tmp/tied.py" "$tmp/plan-0.json" --check --steps 3 --out "$tmp/out-4.json")
 kinds+=("tied weights, 1f1b")
+# A table whose transposed rows each layer adds, and a weight that each layer applies once more, beside weights of its own.
+cat >"$tmp/reused.py" <<'EOT'
+import torch
+from torch import nn
+from models import loss
+from tied import make_batch
+class Reused(nn.Module):
+    """As many items as the mlp has."""
+    def __init__(self):
+        super().__init__()
+        self.table, self.rows = nn.Embedding(50, 16), nn.Embedding(16, 3)
+        self.again, self.more = nn.Parameter(torch.randn(16, 16) / 8), nn.Parameter(torch.randn(16) / 8)
+        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(3))
+        self.head = nn.Linear(16, 50)
+    def forward(self, x):
+        x, rows = self.table(x), self.rows(torch.arange(16)).t()
+        for layer in self.layers:
+            x = torch.tanh(layer(x) + nn.functional.linear(x, self.again, self.more) + rows)
+        return self.head(x)
+def make_model():
+    return Reused()
+EOT
+runs+=(--next run "$tmp/reused.py" "$tmp/plan-0.json" --check --steps 3 --out "$tmp/out-5.json")
+kinds+=("reused weights, 1f1b")
+runs+=(--next run "$tmp/reused.py" "$tmp/plan-1.json" --check --steps 3 --out "$tmp/out-6.json")
+kinds+=("reused weights, zb-v")
 # Shares of weight gradients that each stage leaves out.
 shares() { # FILE SHARE...
     "$python" -c 'import json, sys; p = json.load(open(sys.argv[1])); p["shares"] = [[float(s)] * p["microbatches"] for s in sys.argv[2:]]
 json.dump(p, open(sys.argv[1], "w"))' "$@"
 }
 timed=("1f1b 1 2 1 0.5 0.5" "zb-h1 1 2 1 0.5 0.75" "1f1b 1 2 1 1 0.5" "zb-v 2 2 1 0.25 0.5 0.9 0.5" "gpipe 1 1 2 0.5")
-for i in 5 6 7 8 9; do
-    set -- ${timed[i - 5]}
+for i in 7 8 9 10 11; do
+    set -- ${timed[i - 7]}
     plan "$tmp/plan-$i.json" pipeline.schedule=$1 pipeline.chunks=$2 pipeline.num_stages=$3 pipeline.num_replicas=$4 pipeline.num_microbatches=4
     shares "$tmp/plan-$i.json" "${@:5}"
     runs+=(--next run $models "$tmp/plan-$i.json" --check --steps 3 --out "$tmp/out-$i.json")
     kinds+=("$1, $3 stages, $4 replicas, shares ${*:5}")
 done
 expect "plans run, one after the other" 0 'error' started 2 bridge/torch/tests/several.py "${runs[@]}"
-for i in 0 1 2 3 4 5 6 7 8 9; do
+for i in ${!kinds[@]}; do
     expect "${kinds[i]}: the whole model's gradients" 0 'equal' equal "$tmp/out-$i.json"
 done
 expect "zb-v's ops beside the simulation" 0 '"op":"W","count":16' "$ELAPSE_BIN/elapse" compare "$tmp/run-1" --json
