@@ -162,7 +162,9 @@ static void print_model(void)
 {
     print_text(
         "A MODEL is a preset, with keys after a colon (vit-b16:classes=10,image=224), a JSON "
-        "file, or the config.json of a Hugging Face model. A job's \"model\" may also be an "
+        "file, the config.json of a Hugging Face model, or its id on the hub (org/name) if it is "
+        "in "
+        "the local cache. A job's \"model\" may also be an "
         "object: {\"preset\": \"gpt2\", \"seq\": 512}.");
     printf("\npresets by family:\n");
     print_families();

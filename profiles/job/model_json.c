@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "partition/base/units.h"
+#include "profiles/job/hub_model.h"
 #include "profiles/job/job_parts.h"
 #include "profiles/frameworks/model_config.h"
 
@@ -352,13 +353,31 @@ static enum status load_model_file(const char *path, const struct json *seq, int
     return rc;
 }
 
-/* Length of the file name in "FILE.json:seq=N"; 0: the text is no such name. */
+/* Whether a MODEL text is a file: its name, or the id of a model of the hub. */
+static bool names_file(const char *text)
+{
+    return path_is_json(text) || hub_is_id(text, strlen(text));
+}
+
+/* The path of such a text, for the caller to free. */
+static enum status model_path(const char *dir, const char *text, char **path, struct err *err)
+{
+    if (!path_is_json(text))
+        return hub_config_path(text, path, err);
+    *path = path_join(dir, text);
+    return *path ? OK : err_nomem(err);
+}
+
+/* Length of the file's name in "FILE.json:seq=N" or "ORG/NAME:seq=N"; 0: the text is no such name. */
 static size_t config_with_seq(const char *text)
 {
     const char *colon = strrchr(text, ':');
-    const bool found = colon && colon - text > 5 && strncmp(colon - 5, ".json:", 6) == 0 &&
-                       strncmp(colon, ":seq=", 5) == 0;
-    return found ? (size_t)(colon - text) : 0;
+    if (!colon || strncmp(colon, ":seq=", 5) != 0)
+        return 0;
+    const size_t length = (size_t)(colon - text);
+    const bool found =
+        (length > 5 && strncmp(colon - 5, ".json", 5) == 0) || hub_is_id(text, length);
+    return found ? length : 0;
 }
 
 /* Load the file of {"preset": "FILE.json", "seq": N}. */
@@ -370,9 +389,9 @@ static enum status load_preset_file(const struct json *object, const struct fiel
             return err_set(err, ERR_INPUT,
                            "%s: %s.%s: only seq may stand next to the name of a file", source->file,
                            source->prefix, json_key(m));
-    char *path = path_join(source->dir, json_string(json_get(object, "preset")));
-    enum status rc = path ? load_model_file(path, json_get(object, "seq"), elem_bytes, model, err)
-                          : err_nomem(err);
+    char *path = NULL;
+    enum status rc = model_path(source->dir, json_string(json_get(object, "preset")), &path, err);
+    THEN(load_model_file(path, json_get(object, "seq"), elem_bytes, model, err));
     free(path);
     return rc;
 }
@@ -402,9 +421,10 @@ enum status model_from_json(const struct json *value, const struct fields_source
     const char *file = source->file, *key = source->prefix;
     const char *text = json_string(value);
     enum status rc;
-    if (text && path_is_json(text)) {
-        char *path = path_join(source->dir, text);
-        rc = path ? load_model_file(path, NULL, elem_bytes, model, err) : err_nomem(err);
+    if (text && names_file(text)) {
+        char *path = NULL;
+        rc = model_path(source->dir, text, &path, err);
+        THEN(load_model_file(path, NULL, elem_bytes, model, err));
         free(path);
         return rc;
     }
@@ -429,7 +449,7 @@ enum status model_from_json(const struct json *value, const struct fields_source
         return model_from_config(value, file, elem_bytes, model, err);
     const char *family = json_string(json_get(value, "family"));
     const char *preset = json_string(json_get(value, "preset"));
-    if (preset && path_is_json(preset))
+    if (preset && names_file(preset))
         return load_preset_file(value, source, elem_bytes, model, err);
     if (json_get(value, "items") || (family && strcmp(family, "explicit") == 0))
         return read_chain(value, file, key, model, err);
@@ -441,8 +461,13 @@ enum status model_load(const char *text, struct model *model, struct err *err)
     const struct fields_source source = {.file = text, .prefix = ""};
     if (config_with_seq(text))
         return load_named_file(text, config_with_seq(text), &source, 0, model, err);
-    return path_is_json(text) ? load_model_file(text, NULL, 0, model, err)
-                              : model_parse(text, model, err);
+    if (!names_file(text))
+        return model_parse(text, model, err);
+    char *path = NULL;
+    enum status rc = model_path(NULL, text, &path, err);
+    THEN(load_model_file(path, NULL, 0, model, err));
+    free(path);
+    return rc;
 }
 
 void model_keys_each(enum key_table table, key_visitor *visit, void *ctx)

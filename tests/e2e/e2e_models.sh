@@ -26,6 +26,29 @@ expect "an unknown key lists the valid ones" 2 "keys of a vit: layers hidden" \
 expect "a missing MODEL" 2 "MODEL is missing" "$elapse" model
 expect "overflowing sizes" 2 "overflows" "$elapse" model uniform:layers=4,params=9223372036854775807
 
+# --- ids of the Hugging Face hub, from its local cache ----------------------------------------------
+export HF_HOME="$tmp/hf"
+unset HF_HUB_CACHE
+snapshot=$HF_HOME/hub/models--some-org--Tiny_1.5/snapshots/0123abc
+mkdir -p "$snapshot" "${snapshot%/snapshots*}/refs"
+printf 0123abc >"${snapshot%/snapshots*}/refs/main"
+cat >"$snapshot/config.json" <<'EOF'
+{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 3,
+ "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 1000, "max_position_embeddings": 256}
+EOF
+by_id() { # as the model's config.json, with and without seq, in a job too
+    local seq
+    for seq in "" ":seq=64"; do
+        "$elapse" model "$snapshot/config.json$seq" --json >"$tmp/by_path" && "$elapse" model "some-org/Tiny_1.5$seq" --json >"$tmp/by_id" &&
+            cmp "$tmp/by_path" "$tmp/by_id" || return 1
+    done
+    printf '{"model": "some-org/Tiny_1.5", "cluster": "a100-1x2", "train": {"batch": {"global": 4}}}' >"$tmp/hub.json"
+    "$elapse" plan "$tmp/hub.json" --set model.seq=64 --json --quiet | grep -q '"preset":"some-org/Tiny_1.5"'
+}
+verify "an id of the hub is its config.json in the cache" by_id
+expect "an id that is not in the cache: how to fetch it" 2 "hint: hf download some-org/Other config.json" "$elapse" model some-org/Other
+has "an id that is a preset needs no cache" '"num_layers":32' "$elapse" model meta-llama/Meta-Llama-3-8B --json
+
 # --- balance ----------------------------------------------------------------------------------------
 has "released cut of vit-b16 at 8" '"cut":[4,2,3,3,3,3,4,5]' \
     "$elapse" balance vit-b16 --stages 8 --balancer released --json
