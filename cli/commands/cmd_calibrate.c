@@ -9,7 +9,7 @@
 
 #include "cli/base/command.h"
 #include "cli/commands/measured_rows.h"
-#include "partition/cost/calibration.h"
+#include "partition/cost/calibration_prior.h"
 #include "partition/model/framework.h"
 #include "partition/base/units.h"
 #include "profiles/json/build_facts.h"
@@ -68,7 +68,13 @@ static enum status predict(void *ctx, int row, const double factor[FACTOR_TIMES]
 {
     struct measured_rows *rows = ctx;
     double factors[FACTOR_COUNT];
+    bool ones = true;
     all_factors(factor, factors);
+    for (int k = 0; k < FACTOR_TIMES; k++)
+        ones = ones && factor[k] == 1;
+    *ns = rows->at[row].computed_ns;
+    if (ones)
+        return OK;
     const enum status rc = measured_row_simulate(rows, &rows->at[row], factors, err);
     *ns = (double)rows->at[row].answer.result.step_ns;
     return rc;
@@ -104,7 +110,22 @@ static enum status check_sources(const struct measured_rows *rows, bool *ideal, 
     return OK;
 }
 
-static enum status fit(struct measured_rows *rows, struct calibration *c, struct err *err)
+/* The widest prior of the rows: they may be of several models. */
+static struct calibration_prior prior_of(const struct measured_rows *rows, bool ideal)
+{
+    struct calibration_prior widest = {0};
+    for (int i = 0; i < rows->n; i++) {
+        const struct step_answer *a = &rows->at[i].answer;
+        const struct calibration_prior prior = calibration_prior_of(
+            &a->model, a->cluster.devices[0].kind, dtype_text((int)a->query.dtype), ideal);
+        widest.compute = fmax(widest.compute, prior.compute);
+        widest.spread = fmax(widest.spread, prior.spread);
+    }
+    return widest;
+}
+
+static enum status fit(struct measured_rows *rows, struct calibration *c,
+                       struct calibrated_row *fitted, struct err *err)
 {
     double *measured = malloc((size_t)rows->n * sizeof *measured);
     double *ratios = malloc((size_t)rows->n * sizeof *ratios);
@@ -117,8 +138,9 @@ static enum status fit(struct measured_rows *rows, struct calibration *c, struct
         if (row->peak_bytes > 0)
             ratios[peaks++] = row->peak_ratio;
     }
-    calibration_init(ideal, c);
-    THEN(calibration_fit(predict, rows, measured, rows->n, ratios, peaks, c, err));
+    const struct calibration_prior prior = prior_of(rows, ideal);
+    calibration_init(&prior, c);
+    THEN(calibration_fit(predict, rows, measured, rows->n, ratios, peaks, c, fitted, err));
     free(measured);
     free(ratios);
     return rc;
@@ -130,25 +152,37 @@ struct judged {
     double inside;        /* share of rows that lie in their interval */
 };
 
+/* Predict a row at the fitted factors, and its sensitivities. */
+static enum status predict_row(struct measured_rows *rows, int row, const struct calibration *c,
+                               struct calibrated_row *got, struct err *err)
+{
+    double more, times[FACTOR_TIMES];
+    enum status rc = predict(rows, row, c->factor, &got->predicted_ns, err);
+    for (int k = 0; k < FACTOR_TIMES && rc == OK; k++) {
+        memcpy(times, c->factor, sizeof times);
+        times[k] *= exp(0.05);
+        rc = predict(rows, row, times, &more, err);
+        got->sensitivity[k] = log(more / got->predicted_ns) / 0.05;
+    }
+    return rc;
+}
+
+/* fitted: what the fit left of each row; NULL: the rows were not fitted. */
 static enum status judge(struct measured_rows *rows, const struct calibration *c,
-                         struct judged *got, struct err *err)
+                         const struct calibrated_row *fitted, struct judged *got, struct err *err)
 {
     *got = (struct judged){0};
     for (int i = 0; i < rows->n; i++) {
-        struct measured_row *row = &rows->at[i];
-        double now, more, times[FACTOR_TIMES], slope[FACTOR_TIMES], interval[2];
-        enum status rc = predict(rows, i, c->factor, &now, err);
-        for (int k = 0; k < FACTOR_TIMES && rc == OK; k++) {
-            memcpy(times, c->factor, sizeof times);
-            times[k] *= exp(0.05);
-            rc = predict(rows, i, times, &more, err);
-            slope[k] = log(more / now) / 0.05;
-        }
+        const struct measured_row *row = &rows->at[i];
+        struct calibrated_row now;
+        double interval[2];
+        enum status rc = fitted ? OK : predict_row(rows, i, c, &now, err);
         if (rc != OK)
             return rc;
-        calibration_interval(c, slope, now, interval);
+        now = fitted ? fitted[i] : now;
+        calibration_interval(c, now.sensitivity, now.predicted_ns, interval);
         got->before += fabs(row->computed_ns / row->measured_ns - 1) / rows->n;
-        got->after += fabs(now / row->measured_ns - 1) / rows->n;
+        got->after += fabs(now.predicted_ns / row->measured_ns - 1) / rows->n;
         got->inside +=
             (row->measured_ns >= interval[0] && row->measured_ns <= interval[1]) / (double)rows->n;
     }
@@ -202,6 +236,33 @@ static void print_calibration(const struct calibration *c)
     printf("  error that the factors leave: %.1f %%\n", 100 * c->noise);
 }
 
+/* What was known before, what each row says, and the factors that would have gone further. */
+static void print_fit(const struct calibration *c, const struct measured_rows *rows)
+{
+    printf("  before any row: compute within %.1f %%\n", 100 * c->prior[FACTOR_COMPUTE]);
+    for (int i = 0; i < rows->n; i++)
+        printf("  row %d: %.3f times as long as computed\n", i + 1,
+               rows->at[i].measured_ns / rows->at[i].computed_ns);
+    for (int k = 0; k < FACTOR_TIMES; k++)
+        if (c->at_bound[k])
+            printf("  %s is as far from 1 as %s may move it: add a row\n",
+                   factor_name((enum factor)k), COUNT_TEXT(c->num_rows, "row"));
+}
+
+static void add_fit(struct json *json, const struct calibration *c,
+                    const struct measured_rows *rows)
+{
+    struct json *prior = json_add_object(json, "prior"), *bound, *list;
+    for (int k = 0; k < FACTOR_COUNT; k++)
+        json_add_double(prior, factor_name((enum factor)k), c->prior[k]);
+    bound = json_add_object(json, "at_bound");
+    for (int k = 0; k < FACTOR_COUNT; k++)
+        json_add_bool(bound, factor_name((enum factor)k), c->at_bound[k]);
+    list = json_add_array(json, "measured_over_computed");
+    for (int i = 0; i < rows->n; i++)
+        json_add_double(list, NULL, rows->at[i].measured_ns / rows->at[i].computed_ns);
+}
+
 static void add_judged(struct json *json, const char *key, const struct judged *got, int rows)
 {
     struct json *object = json_add_object(json, key);
@@ -238,14 +299,19 @@ static enum status make(const struct command *command, const struct request *q,
 {
     struct calibration c;
     struct judged own, others;
+    struct calibrated_row *fitted = NULL;
     struct json *json = NULL;
     enum status rc = read_rows(q, rows, err);
     if (rc == OK && rows->n == 0)
         rc = err_set(err, ERR_INPUT, "calibrate needs --step and --measured, --csv or --run");
     THEN(read_judges(q, judges, err));
-    THEN(fit(rows, &c, err));
-    THEN(judge(rows, &c, &own, err));
-    THEN(judge(judges, &c, &others, err));
+    fitted = rc == OK ? calloc((size_t)rows->n, sizeof *fitted) : NULL;
+    if (rc == OK && !fitted)
+        rc = err_nomem(err);
+    THEN(fit(rows, &c, fitted, err));
+    THEN(judge(rows, &c, fitted, &own, err));
+    THEN(judge(judges, &c, NULL, &others, err));
+    free(fitted);
     if (rc != OK)
         return rc;
     snprintf(c.name, sizeof c.name, "%s", q->name);
@@ -264,12 +330,14 @@ static enum status make(const struct command *command, const struct request *q,
     if (q->as_json) {
         json = command_json(command);
         add_calibration(json, &c);
+        add_fit(json, &c, rows);
         add_judged(json, "fitted", &own, rows->n);
         if (judges->n > 0)
             add_judged(json, "judged", &others, judges->n);
         return command_answer(json, err);
     }
     print_calibration(&c);
+    print_fit(&c, rows);
     print_judged("these rows", &own, rows->n);
     if (judges->n > 0)
         print_judged("rows that were not fitted", &others, judges->n);

@@ -10,21 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Standard deviations of the logarithms before any row. Compute: the means of published sources by
- * uncalibrated costs (docs/costs.md) lie 0.11 from 1, root of the mean square; of 0.1, 0.15, 0.2 and
- * 0.3, 0.15 leaves the least error in the other rows of a source, also where one of six families of
- * sources is left out of the choice (0.01 % from the least once). Collectives are known less. */
-static const double prior[FACTOR_COUNT] = {0.15, 0.4, 0.4, 0.15, 0.1};
-/* Nothing real reaches a roofline: e^1 is 2.7 times as long. */
-static const double PRIOR_IDEAL = 1;
-/* The error that one factor leaves of a source there is 4 to 15 %. It counts as PRIOR_ROWS rows. */
+/* Standard deviations of the logarithms before any row, but for compute's, which depends on what has been
+ * judged (calibration_prior.c). */
+static const double prior_of_factor[FACTOR_COUNT] = {0, 0.4, 0.4, 0.15, 0.1};
+/* The error that one factor leaves of a source is 4 to 15 %. It counts as PRIOR_ROWS rows. */
 static const double PRIOR_NOISE = 0.08;
-/* PRIOR_NOISE of an interval, which is for layouts that were not measured: how far layouts of a
- * source lie apart behind one factor. Standard deviations (tests/truth, errors calibrated by one
- * other row over the square root of 2): NeMo 0.01, SC'21 and table 5 0.04, FSDP on H100 0.1, vTrain
- * 0.07 and 0.12, Hagemann's kernels 0.07 to 0.18. The largest but for Hagemann's, who judge: with
- * the mean, 0.08, intervals from one row held 46 to 76 % of their rows. */
-static const double PRIOR_SPREAD = 0.12;
 static const double PRIOR_ROWS = 3;
 /* A factor counts as determined if its rows take as much of the prior's standard deviation. */
 static const double SHARE_LEFT = 0.7;
@@ -32,6 +22,9 @@ static const double SHARE_LEFT = 0.7;
  * prior. Seven of eight normally distributed deviations are smaller. Rows that agree are not odd. */
 static const double MOST_MOVE = 1.5;
 static const double STEP = 0.02; /* of ln factor, for derivatives */
+/* Derivatives are taken again where a factor has moved this far, and a fit ends where they give every step
+ * within EXACT. */
+static const double FAR = 0.25, EXACT = 0.002;
 enum { ROUNDS = 4, MANY_ROWS = 20 };
 static const double QUANTILE = 1.2816; /* of the normal distribution, which 80 % are within */
 
@@ -42,13 +35,13 @@ const char *factor_name(enum factor factor)
     return names[factor];
 }
 
-void calibration_init(bool ideal, struct calibration *calibration)
+void calibration_init(const struct calibration_prior *prior, struct calibration *calibration)
 {
-    *calibration = (struct calibration){.noise = PRIOR_SPREAD};
+    *calibration = (struct calibration){.noise = prior->spread};
     for (int i = 0; i < FACTOR_COUNT; i++) {
-        const double spread = ideal && i == FACTOR_COMPUTE ? PRIOR_IDEAL : prior[i];
+        calibration->prior[i] = i == FACTOR_COMPUTE ? prior->compute : prior_of_factor[i];
         calibration->factor[i] = 1;
-        calibration->covariance[i][i] = spread * spread;
+        calibration->covariance[i][i] = calibration->prior[i] * calibration->prior[i];
     }
 }
 
@@ -76,15 +69,17 @@ static void invert(double a[FACTOR_TIMES][FACTOR_TIMES])
     memcpy(a, inverse, sizeof inverse);
 }
 
-/* The rows at some factors: ln(measured / predicted), and the derivatives of ln predicted. */
+/* The rows around some factors, where they were predicted: ln(measured / predicted) there, and the
+ * derivatives of ln predicted. Elsewhere the residuals are those of a straight line. */
 struct fit {
     calibration_predict *predict;
     void *ctx;
     const double *measured_ns;
     int num_rows;
     double prior_variance[FACTOR_TIMES], ln_factor[FACTOR_TIMES];
-    double *residual;              /* owned, num_rows */
-    double (*slope)[FACTOR_TIMES]; /* owned, num_rows */
+    double predicted_at[FACTOR_TIMES], sloped_at[FACTOR_TIMES]; /* ln factors */
+    double *residual_there, *residual; /* owned, num_rows: at predicted_at, at ln_factor */
+    double (*slope)[FACTOR_TIMES];     /* owned, num_rows */
 };
 
 static enum status predict_ln(const struct fit *fit, int row, const double ln_factor[FACTOR_TIMES],
@@ -98,13 +93,18 @@ static enum status predict_ln(const struct fit *fit, int row, const double ln_fa
     return rc;
 }
 
-static enum status evaluate(struct fit *fit, bool slopes, struct err *err)
+/* Predict all rows at the factors. Returns in *bend the most by which a residual differs from the straight
+ * line's. */
+static enum status evaluate(struct fit *fit, bool slopes, double *bend, struct err *err)
 {
     enum status rc = OK;
+    *bend = 0;
     for (int i = 0; i < fit->num_rows && rc == OK; i++) {
-        double now, more, moved[FACTOR_TIMES];
+        double now = 0, more = 0, moved[FACTOR_TIMES];
         rc = predict_ln(fit, i, fit->ln_factor, &now, err);
-        fit->residual[i] = log(fit->measured_ns[i]) - now;
+        fit->residual_there[i] = log(fit->measured_ns[i]) - now;
+        *bend = fmax(*bend, fabs(fit->residual_there[i] - fit->residual[i]));
+        fit->residual[i] = fit->residual_there[i];
         for (int k = 0; slopes && k < FACTOR_TIMES && rc == OK; k++) {
             memcpy(moved, fit->ln_factor, sizeof moved);
             moved[k] += STEP;
@@ -112,7 +112,19 @@ static enum status evaluate(struct fit *fit, bool slopes, struct err *err)
             fit->slope[i][k] = (more - now) / STEP;
         }
     }
+    memcpy(fit->predicted_at, fit->ln_factor, sizeof fit->predicted_at);
+    if (slopes)
+        memcpy(fit->sloped_at, fit->ln_factor, sizeof fit->sloped_at);
     return rc;
+}
+
+static void residuals_by_line(struct fit *fit)
+{
+    for (int i = 0; i < fit->num_rows; i++) {
+        fit->residual[i] = fit->residual_there[i];
+        for (int k = 0; k < FACTOR_TIMES; k++)
+            fit->residual[i] -= fit->slope[i][k] * (fit->ln_factor[k] - fit->predicted_at[k]);
+    }
 }
 
 /* The curvature of the misfit: rows over the noise's variance, and the prior's. */
@@ -125,6 +137,12 @@ static void curvature(const struct fit *fit, double noise, double h[FACTOR_TIMES
                 h[j][k] += fit->slope[i][j] * fit->slope[i][k] / (noise * noise);
         }
     }
+}
+
+static double most_move(const struct fit *fit, int factor)
+{
+    const double n = fit->num_rows;
+    return MOST_MOVE * n * n * sqrt(fit->prior_variance[factor]);
 }
 
 /* One step of Gauss and Newton over the factors in `free`; the others stay at 0. */
@@ -146,8 +164,7 @@ static void move(struct fit *fit, double noise, const bool free[FACTOR_TIMES])
                 h[j][k] = 0;
     invert(h);
     for (int j = 0; j < FACTOR_TIMES; j++) {
-        const double most =
-            MOST_MOVE * fit->num_rows * fit->num_rows * sqrt(fit->prior_variance[j]);
+        const double most = most_move(fit, j);
         for (int k = 0; k < FACTOR_TIMES; k++)
             fit->ln_factor[j] += h[j][k] * gradient[k];
         fit->ln_factor[j] = fmax(-most, fmin(fit->ln_factor[j], most));
@@ -171,25 +188,41 @@ static double scatter_of(const struct fit *fit, int num_free)
     return noise_of(fit, num_free, PRIOR_NOISE, sum / fit->num_rows);
 }
 
-/* Fit the factors in `free` from all 1. */
-static enum status solve(struct fit *fit, const bool free[FACTOR_TIMES], double *noise,
-                         struct err *err)
+static int count_free(const bool free[FACTOR_TIMES])
 {
-    int num_free = 0;
-    enum status rc = OK;
-    memset(fit->ln_factor, 0, sizeof fit->ln_factor);
-    *noise = PRIOR_NOISE;
+    int n = 0;
     for (int k = 0; k < FACTOR_TIMES; k++)
-        num_free += free[k];
-    for (int round = 0; round < ROUNDS && rc == OK; round++) {
-        rc = evaluate(fit, true, err);
+        n += free[k];
+    return n;
+}
+
+/* Fit the factors in `free` by the straight lines, the others staying 1. Returns the noise. */
+static double solve(struct fit *fit, const bool free[FACTOR_TIMES])
+{
+    double noise = PRIOR_NOISE;
+    memset(fit->ln_factor, 0, sizeof fit->ln_factor);
+    for (int round = 0; round < ROUNDS; round++) {
+        residuals_by_line(fit);
         if (round > 0)
-            *noise = scatter_of(fit, num_free);
-        if (rc == OK)
-            move(fit, *noise, free);
+            noise = scatter_of(fit, count_free(free));
+        move(fit, noise, free);
     }
-    THEN(evaluate(fit, true, err));
-    *noise = scatter_of(fit, num_free);
+    residuals_by_line(fit);
+    return scatter_of(fit, count_free(free));
+}
+
+/* Fit the factors in `free`, and predict the rows again until the lines give them. */
+static enum status solve_bent(struct fit *fit, const bool free[FACTOR_TIMES], struct err *err)
+{
+    double bend = INFINITY;
+    enum status rc = OK;
+    for (int round = 0; round < ROUNDS && rc == OK && bend > EXACT; round++) {
+        bool far = false;
+        solve(fit, free);
+        for (int k = 0; k < FACTOR_TIMES; k++)
+            far = far || fabs(fit->ln_factor[k] - fit->sloped_at[k]) > FAR;
+        rc = evaluate(fit, far, &bend, err);
+    }
     return rc;
 }
 
@@ -213,19 +246,16 @@ static double noise_that_holds(struct fit *fit, double noise)
     return fmax(noise, fit->residual[rank - 1] / QUANTILE);
 }
 
-static enum status fit_times(struct fit *fit, struct calibration *c, struct err *err)
+/* Free the factors about which the rows say enough; if there is none, the one that they say most about. */
+static void find_determined(struct fit *fit, bool free[FACTOR_TIMES])
 {
-    bool free[FACTOR_TIMES];
-    double noise, h[FACTOR_TIMES][FACTOR_TIMES];
+    double h[FACTOR_TIMES][FACTOR_TIMES];
+    bool any = false;
+    int best = 0;
     for (int k = 0; k < FACTOR_TIMES; k++)
         free[k] = true;
-    enum status rc = solve(fit, free, &noise, err);
-    if (rc != OK)
-        return rc;
-    curvature(fit, noise, h);
+    curvature(fit, solve(fit, free), h);
     invert(h);
-    bool any = false;
-    int best = 0; /* if no factor is determined, the one that the rows say most about is */
     for (int k = 0; k < FACTOR_TIMES; k++) {
         free[k] = sqrt(h[k][k] / fit->prior_variance[k]) < SHARE_LEFT;
         any = any || free[k];
@@ -233,18 +263,31 @@ static enum status fit_times(struct fit *fit, struct calibration *c, struct err 
             best = k;
     }
     free[best] = free[best] || !any;
-    rc = solve(fit, free, &noise, err);
+}
+
+static enum status fit_times(struct fit *fit, struct calibration *c, struct calibrated_row *rows,
+                             struct err *err)
+{
+    bool free[FACTOR_TIMES];
+    double bend, h[FACTOR_TIMES][FACTOR_TIMES];
+    enum status rc = evaluate(fit, true, &bend, err);
     if (rc != OK)
         return rc;
-    int num_free = 0;
-    for (int k = 0; k < FACTOR_TIMES; k++)
-        num_free += free[k];
-    c->noise = noise_that_holds(fit, noise_of(fit, num_free, PRIOR_SPREAD, 0));
+    find_determined(fit, free);
+    rc = solve_bent(fit, free, err);
+    if (rc != OK)
+        return rc;
+    for (int i = 0; rows && i < fit->num_rows; i++) {
+        rows[i].predicted_ns = fit->measured_ns[i] / exp(fit->residual[i]);
+        memcpy(rows[i].sensitivity, fit->slope[i], sizeof fit->slope[i]);
+    }
+    c->noise = noise_that_holds(fit, noise_of(fit, count_free(free), c->noise, 0));
     curvature(fit, c->noise, h);
     invert(h);
     for (int k = 0; k < FACTOR_TIMES; k++) {
         c->determined[k] = free[k];
         c->factor[k] = exp(fit->ln_factor[k]);
+        c->at_bound[k] = free[k] && fabs(fit->ln_factor[k]) >= most_move(fit, k) * (1 - 1e-9);
         memcpy(c->covariance[k], h[k], sizeof h[k]);
     }
     return OK;
@@ -265,27 +308,30 @@ static void fit_memory(const double *ratios, int n, struct calibration *c)
 
 enum status calibration_fit(calibration_predict *predict, void *ctx, const double *measured_ns,
                             int num_rows, const double *peak_ratios, int num_peaks,
-                            struct calibration *calibration, struct err *err)
+                            struct calibration *calibration, struct calibrated_row *rows,
+                            struct err *err)
 {
     struct fit fit = {.predict = predict,
                       .ctx = ctx,
                       .measured_ns = measured_ns,
                       .num_rows = num_rows,
                       .residual = calloc((size_t)num_rows + 1, sizeof *fit.residual),
+                      .residual_there = calloc((size_t)num_rows + 1, sizeof *fit.residual),
                       .slope = calloc((size_t)num_rows + 1, sizeof *fit.slope)};
-    enum status rc = fit.residual && fit.slope ? OK : err_nomem(err);
+    enum status rc = fit.residual && fit.residual_there && fit.slope ? OK : err_nomem(err);
     for (int k = 0; k < FACTOR_TIMES; k++)
         fit.prior_variance[k] = calibration->covariance[k][k];
     if (rc == OK && num_rows + num_peaks < 1)
         rc = err_set(err, ERR_INPUT, "a calibration needs a measured step or peak");
     if (rc == OK && num_rows > 0)
-        rc = fit_times(&fit, calibration, err);
+        rc = fit_times(&fit, calibration, rows, err);
     if (rc == OK) {
         fit_memory(peak_ratios, num_peaks, calibration);
         calibration->num_rows = num_rows;
         calibration->num_peaks = num_peaks;
     }
     free(fit.residual);
+    free(fit.residual_there);
     free(fit.slope);
     return rc;
 }

@@ -43,25 +43,42 @@ struct calibration {
      * 1. */
     double covariance[FACTOR_COUNT][FACTOR_COUNT];
     double noise; /* standard deviation of ln (measured / predicted) that factors do not explain */
+    /* Of the fit, not kept in the store: the standard deviation of ln factor[i] before any row, and
+     * whether the bound on what so few rows may move kept the factor from going further. */
+    double prior[FACTOR_COUNT];
+    bool at_bound[FACTOR_COUNT];
 };
 
-/* All factors 1, their covariance what is known before any row. ideal: the computed times are those
- * of a roofline. */
-void calibration_init(bool ideal, struct calibration *calibration);
+/* What is known before any row: standard deviations of ln (real / computed) of compute, and of the
+ * layouts of a source around their factor (calibration_prior.h). */
+struct calibration_prior {
+    double compute, spread;
+};
+
+/* All factors 1, their covariance what is known before any row. */
+void calibration_init(const struct calibration_prior *prior, struct calibration *calibration);
 
 /* Predict the step of row `row` with these factors, in ns. */
 typedef enum status calibration_predict(void *ctx, int row, const double factor[FACTOR_TIMES],
                                         double *ns, struct err *err);
 
+/* What a fit leaves of one of its rows: the step at the fitted factors, and its sensitivity
+ * d ln(step) / d ln(factor) to each. */
+struct calibrated_row {
+    double predicted_ns, sensitivity[FACTOR_TIMES];
+};
+
 /* Fit the factors of times to num_rows measured steps, and the factor of memory to ratios of a
  * measured to a predicted peak (num_peaks of them). *calibration must be initialised; its texts
- * stay. Errors of predict pass through; ERR_INPUT: no rows at all. Calls predict
- * O(rows x factors) times. One row moves the logarithm of a factor of times by at most 1.5 standard
- * deviations of its prior (compute: 1.25 times), n rows by n^2 times as many, because one odd row (a
+ * stay. rows: num_rows of them, or NULL. Errors of predict pass through; ERR_INPUT: no rows at all.
+ * Calls predict 1 + FACTOR_TIMES times for each row, and once or twice more where the step follows the factors
+ * evenly. One row moves the logarithm of a factor of times by at most 1.5 standard
+ * deviations of its prior, n rows by n^2 times as many, because one odd row (a
  * slow release, a cold machine) would otherwise carry all of its error to every other layout. */
 enum status calibration_fit(calibration_predict *predict, void *ctx, const double *measured_ns,
                             int num_rows, const double *peak_ratios, int num_peaks,
-                            struct calibration *calibration, struct err *err);
+                            struct calibration *calibration, struct calibrated_row *rows,
+                            struct err *err);
 
 /* Write to text what the rows of the calibration were measured on where that is not the device, data
  * type and framework of the question: "a100, bf16, deepspeed". "": they are the same, or are not known.

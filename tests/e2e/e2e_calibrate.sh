@@ -10,6 +10,12 @@ slow=$((plain * 11 / 10))ns
 
 expect "one measured step" 0 'compute .* within' \
     "$elapse" calibrate --step "${step[*]}" --measured $slow -o one
+expect "it prints what was known and what the row says" 0 'before any row: compute within 15.8 %' \
+    "$elapse" calibrate --step "${step[*]}" --measured $slow -o said
+expect "and where one row may not move it further" 0 'compute is as far from 1 as 1 row may move it: add a row' \
+    "$elapse" calibrate --step "${step[*]}" --measured $((plain * 3))ns -o far
+expect "in JSON" 0 '"prior":\{"compute":.*"at_bound":\{"compute":true.*"measured_over_computed":\[3' \
+    "$elapse" calibrate --step "${step[*]}" --measured $((plain * 3))ns -o far --json
 expect "which says what it does not determine" 0 'inside        1, not determined' "$elapse" calibrate --list
 "$elapse" sim --step "${step[@]}" --calibration one --json >"$tmp/sim.json"
 expect "sim says so" 0 '"calibration":"one"' cat "$tmp/sim.json"
