@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "exec/stage/arch.h"
-#include "profiles/frameworks/model_config.h"
+#include "profiles/job/model_config.h"
 
 enum { NAME_BYTES = 128 };
 

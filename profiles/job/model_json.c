@@ -10,7 +10,7 @@
 #include "partition/base/units.h"
 #include "profiles/job/hub_model.h"
 #include "profiles/job/job_parts.h"
-#include "profiles/frameworks/model_config.h"
+#include "profiles/job/model_config.h"
 
 /* --- explicit chains -------------------------------------------------------------------------- */
 

@@ -5,7 +5,7 @@
 #include "exec/weights/hf_names.h"
 #include "exec/stage/arch.h"
 #include "profiles/job/job_json.h"
-#include "profiles/frameworks/model_config.h"
+#include "profiles/job/model_config.h"
 #include "tests/unit/data_case.h"
 #include "tests/unit/test.h"
 

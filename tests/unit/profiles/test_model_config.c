@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "partition/model/model.h"
-#include "profiles/frameworks/model_config.h"
+#include "profiles/job/model_config.h"
 #include "profiles/json/json.h"
 #include "tests/unit/test.h"
 

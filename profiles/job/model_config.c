@@ -3,7 +3,7 @@
  * that are refused unless they say what we compute, `unmodelled` those that change something that we
  * leave out, `harmless` those that change neither parameters nor mathematics. To add a type, add a row
  * of `types`, and its other keys to these three. */
-#include "profiles/frameworks/model_config.h"
+#include "profiles/job/model_config.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* profiles/frameworks/model_config.h - models from config.json of Hugging Face's transformers. */
+/* profiles/job/model_config.h - models from config.json of Hugging Face's transformers. */
 #ifndef ELAPSE_PROFILES_MODEL_CONFIG_H
 #define ELAPSE_PROFILES_MODEL_CONFIG_H
 
