@@ -259,13 +259,13 @@ static enum status list_machines(const struct command *command, bool as_json, st
     struct json *list = as_json ? json_add_array(answer, "machines") : NULL;
     if (!as_json)
         row_print_head(stdout, &machine_table);
-    for (const char *const *name = machine_names(); *name; name++) {
+    for (int i = 0; machine_at(i); i++) {
         if (as_json) {
-            row_to_json(json_add_object(list, NULL), &machine_table, machine_find(*name));
+            row_to_json(json_add_object(list, NULL), &machine_table, machine_at(i));
             continue;
         }
         putchar('\n');
-        row_print(stdout, &machine_table, machine_find(*name));
+        row_print(stdout, &machine_table, machine_at(i));
     }
     if (as_json)
         return command_answer(answer, err);

@@ -191,11 +191,11 @@ static void print_cluster(void)
                "p4d.24xlarge-4), KIND-NODESxDEVICES (a100-2x8), NODESxDEVICES (2x8), this-machine, "
                "or a JSON file. A job's \"cluster\" may also be an object.");
     printf("\nmachines (devices of a node):\n");
-    for (const char *const *name = machine_names(); *name; name++) {
-        const struct machine *machine = machine_find(*name);
+    for (int i = 0; machine_at(i); i++) {
+        const struct machine *machine = machine_at(i);
         char node[64];
         snprintf(node, sizeof node, "%d x %s", machine->devices, machine->kind);
-        print_row(18, *name, "", node);
+        print_row(18, machine->name, "", node);
     }
     printf("\nkinds of device:\n");
     print_names(0, "", shipped_kind_names);
@@ -407,7 +407,8 @@ void help_rows(void)
     for (int i = 0; model_preset_name(i); i++)
         print_word("MODEL", model_preset_name(i));
     print_words("CLUSTER", cluster_preset_names());
-    print_words("CLUSTER", machine_names());
+    for (int i = 0; machine_at(i); i++)
+        print_word("CLUSTER", machine_at(i)->name);
     print_words("DEVICE", shipped_kind_names);
     /* wall: cli/figures */
     for (int i = 0; i < num_figure_kinds; i++)

@@ -196,7 +196,8 @@ struct machine {
 const struct machine *machine_find(const char *name); /* NULL when unknown */
 /* The network of a node of such devices, where it is published; kind may be NULL. */
 const struct machine *kind_node(const struct kind *kind);
-const char *const *machine_names(void);
+/* Machine i of all, from 0; NULL after the last. */
+const struct machine *machine_at(int i);
 /* The machine of a CLUSTER text, with a number of nodes or without; NULL: none. */
 const struct machine *machine_of_text(const char *text);
 

@@ -83,13 +83,6 @@ static const struct machine machines[] = {
 };
 enum { NUM_MACHINES = sizeof machines / sizeof machines[0] };
 
-static const char *const names[] = {
-    "dgx-1-v100", "dgx-a100", "dgx-h100", "dgx-h200", "dgx-b200", "p3dn.24xlarge", "p4d.24xlarge",
-    "p4de.24xlarge", "p5.48xlarge", "p5en.48xlarge", "a2-ultragpu-8g", "a3-highgpu-8g",
-    "nd96amsr-a100-v4", "nd96isr-h100-v5", "gb200-nvl72", "gb300-nvl72", "dgx-b300", "hgx-h20",
-    "hgx-h800", "a2-highgpu-8g", "g2-standard-96", "g6.48xlarge", "g6e.48xlarge", "g4dn.metal",
-    "nd96isr-h200-v5", "nd96isr-mi300x-v5", "grand-teton", NULL};
-
 /* Presets of help texts and checks. */
 static const char *const preset_names[] = {
     "rtx5000-2x8", "v100-1x8", "a100-1x8", "h100-1x8", "h200-1x8", "b200-1x8", "dgx-a100",
@@ -102,9 +95,9 @@ const char *const *cluster_preset_names(void)
     return preset_names;
 }
 
-const char *const *machine_names(void)
+const struct machine *machine_at(int i)
 {
-    return names;
+    return i < NUM_MACHINES ? &machines[i] : NULL;
 }
 
 const struct machine *machine_find(const char *name)
@@ -330,12 +323,12 @@ static bool kind_and_count(const char *text, char kind[32], int64_t *devices)
 
 static enum status unknown_cluster(const char *text, struct err *err)
 {
-    const char *all[64];
+    const char *all[sizeof preset_names / sizeof *preset_names + NUM_MACHINES];
     int num = 0;
     for (int i = 0; preset_names[i]; i++)
         all[num++] = preset_names[i];
-    for (int i = 0; names[i]; i++)
-        all[num++] = names[i];
+    for (int i = 0; i < NUM_MACHINES; i++)
+        all[num++] = machines[i].name;
     char kind[32];
     int64_t devices;
     if (kind_and_count(text, kind, &devices)) {
