@@ -355,7 +355,7 @@ static enum status pick_balancer(struct request *q, struct err *err)
         q->framework = &framework_balancers[which - NUM_OWN];
     if (q->framework && (q->frozen_layers > 0 || q->compress))
         return err_set(err, ERR_INPUT,
-                       "balancer '%s' has no frozen layers: omit --frozen and --compress",
+                       "balancer '%s' knows no frozen layers: no --frozen, no --compress",
                        q->framework->name);
     return OK;
 }

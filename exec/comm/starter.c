@@ -87,7 +87,8 @@ enum status starter_check_ranks(int64_t num_asked, int num_ranks, struct err *er
         return check_alone(num_ranks, err);
     if (num_asked == num_ranks)
         return OK;
-    err_set(err, ERR_SYSTEM, "%s requested, MPI has %d", COUNT_TEXT(num_asked, "rank"), num_ranks);
+    err_set(err, ERR_SYSTEM, "%s asked for, MPI knows %d", COUNT_TEXT(num_asked, "rank"),
+            num_ranks);
     err_hint(err, "is mpirun another MPI's? ELAPSE_MPIRUN names the one of this program");
     return ERR_SYSTEM;
 }

@@ -123,8 +123,8 @@ cat >"$tmp/lossy/metrics.jsonl" <<'LINES'
 LINES
 drawn "a real run with its losses" 'ranks in use' 'useful' 'lost' 'detect' 'restart' 'checkpoints' -- "$elapse" plot losses "$tmp/lossy"
 expect "losses of a folder that is no run" 3 'cannot open' "$elapse" plot losses "$tmp" -o "$tmp/no.svg"
-expect "goodput of an answer without intervals" 2 'has tried no intervals' "$elapse" plot goodput <(echo "{}") -o "$tmp/no.svg"
-expect "losses of a file that is no timeline" 2 'is no timeline' "$elapse" plot losses "$job" -o "$tmp/no.svg"
+expect "goodput of an answer without intervals" 2 'no interval between checkpoints was tried' "$elapse" plot goodput <(echo "{}") -o "$tmp/no.svg"
+expect "losses of a file that is no timeline" 2 'not a timeline' "$elapse" plot losses "$job" -o "$tmp/no.svg"
 check "a figure that failed leaves no file" test ! -e "$tmp/no.svg"
 echo '{"configs": [{"pipeline_length": 2, "microbatches": 4, "schedule": "gpipe", "real_step_ns": 2000000, "sim_step_ns": 1900000,
   "noise": 0.1}, {"pipeline_length": 2, "microbatches": 4, "schedule": "1f1b", "real_step_ns": 1000000, "sim_step_ns":
