@@ -195,14 +195,17 @@ static void open_layout(const struct command_job *given)
     json_remove(json_path(job, "train.batch"), "micro");
 }
 
-/* Take the model of --model, where the settings name none. */
+/* Take the model of --model, where the settings name none; they may have the length of its rows. */
 static enum status add_model(const struct plan_from *ask, struct json *job, struct err *err)
 {
-    if (!json_get(job, "model") && !ask->model)
+    const bool named = json_path(job, "model.preset") || json_path(job, "model.family");
+    if (!named && !ask->model)
         return err_set(err, ERR_INPUT, "%s names no model: give --model MODEL", ask->framework);
-    if (json_get(job, "model") && ask->model)
+    if (named && ask->model)
         return err_set(err, ERR_INPUT, "--model: the flags of %s name the model", ask->framework);
-    if (ask->model)
+    if (ask->model && json_get(job, "model"))
+        job_set(job, "model.preset", ask->model);
+    else if (ask->model)
         json_add_string(job, "model", ask->model);
     return OK;
 }
@@ -211,11 +214,15 @@ enum status plan_from(const struct command *command, const struct plan_from *ask
                       struct err *err)
 {
     struct cluster cluster = {0};
+    struct model model = {0};
     struct command_job given = {0};
     struct side today = {0}, other = {0};
     const struct plan_target *target = NULL;
     enum status rc = cluster_load(ask->cluster, &cluster, err);
-    THEN(command_job_read(ask->framework, text, cluster.num_devices, &given, err));
+    if (ask->model)
+        THEN(model_load(ask->model, &model, err));
+    THEN(
+        command_job_read(ask->framework, text, cluster.num_devices, model.num_layers, &given, err));
     THEN(add_model(ask, given.job, err));
     if (rc == OK && given.target)
         rc = target_find(given.target, &target, err);
@@ -262,6 +269,7 @@ enum status plan_from(const struct command *command, const struct plan_from *ask
     side_clear(&today);
     side_clear(&other);
     command_job_clear(&given);
+    model_clear(&model);
     cluster_clear(&cluster);
     return rc;
 }

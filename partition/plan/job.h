@@ -26,7 +26,8 @@
 extern "C" {
 #endif
 
-#define AUTO 0 /* value of a count that the planner chooses */
+#define AUTO 0                      /* value of a count that the planner chooses */
+#define JOB_BUCKET_BYTES (25 << 20) /* as PyTorch's DDP */
 
 enum batch_mode { BATCH_PER_PIPELINE, BATCH_GLOBAL };
 enum optimizer_kind { OPTIMIZER_SGD, OPTIMIZER_ADAMW, OPTIMIZER_LAMB };
@@ -161,7 +162,7 @@ struct job {
         int recompute_layers; /* of each stage, with RECOMPUTE_LAYER; AUTO: what the memory needs */
         bool frozen_auto;
         enum frozen_placement frozen;
-        int64_t bucket_bytes;
+        int64_t bucket_bytes; /* JOB_BUCKET_BYTES unless the job says another */
         /* The job names no tensor, sequence_parallel, shard, expert, context, recompute and
          * schedule: on GPUs plan and sim choose them all (plan_for.h). */
         bool layout_open;

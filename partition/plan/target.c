@@ -75,7 +75,8 @@ static const struct plan_target targets[TARGET_KIND_COUNT] = {
      .contexts = BIT(CONTEXT_ALLGATHER),
      .recomputes = BIT(RECOMPUTE_NEVER) | BIT(RECOMPUTE_LAYER),
      .all_layers = true,
-     .expert_in_shard = true                              },
+     .expert_in_shard = true,
+     .reduces_by_layer = true},
     {.kind = TARGET_AUTOMODEL,
      .name = "automodel",
      .version = "0.7.0",
@@ -85,6 +86,7 @@ static const struct plan_target targets[TARGET_KIND_COUNT] = {
      .all_layers = true,
      .expert_in_shard = true,
      .replicas_in_shard = true,
+     .reduces_by_layer = true,
      .filled = true},
     {.kind = TARGET_MEGATRON,
      .name = "megatron",
@@ -116,7 +118,7 @@ static const struct plan_target targets[TARGET_KIND_COUNT] = {
      .recomputes = BIT(RECOMPUTE_NEVER) | BIT(RECOMPUTE_LAYER),
      .all_layers = true,
      .experts_by_group = true,
-     .own_cut = cut_by_cost},
+     .own_cut = cut_by_cost                                                                          },
 };
 
 enum status target_find(const char *name, const struct plan_target **target, struct err *err)

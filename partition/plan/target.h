@@ -44,6 +44,7 @@ struct plan_target {
     bool tokens_whole;          /* no sequence parallelism */
     bool experts_by_group;      /* X = T */
     bool offloads;              /* layout.offload */
+    bool reduces_by_layer;      /* gradients of SHARD_NONE too: bucket_bytes is not its to choose */
     bool filled;                /* M is at least K */
     bool whole_rounds;          /* with several chunks a rank, M is a multiple of K */
     /* The framework's own cut into num_stages, num_stages + 1 entries; false: it leaves a stage

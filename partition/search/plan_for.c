@@ -5,6 +5,7 @@
  * the problem. Read plan_for() at the end first. */
 #include "partition/search/plan_for.h"
 
+#include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 
@@ -129,6 +130,12 @@ static enum status restrict_to_target(const struct job *job, struct planner_opti
         options->layout.at.shard < SHARD_GRADIENTS && options->num_replicas > 1)
         return err_set(err, ERR_INPUT, "%s does not run pipeline.shard %s with several replicas",
                        name, shard_mode_name(options->layout.at.shard));
+    if (target->reduces_by_layer && job->pipeline.bucket_bytes != JOB_BUCKET_BYTES &&
+        (options->layout.open[LAYOUT_SHARD] || options->layout.at.shard == SHARD_NONE))
+        return err_set(err, ERR_INPUT,
+                       "%s reduces the gradients of each layer at once, not pipeline.bucket_bytes "
+                       "%" PRId64,
+                       name, job->pipeline.bucket_bytes);
     if (!options->recompute_auto && !(target->recomputes >> options->recompute & 1))
         return err_set(err, ERR_INPUT, "%s does not run pipeline.recompute %s", name,
                        recompute_mode_name(options->recompute));

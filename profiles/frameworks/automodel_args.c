@@ -47,25 +47,25 @@ static enum status add_cut(struct command_flags *f, int64_t pp, int64_t microbat
                            struct command_job *made, struct err *err)
 {
     const char *const preset = json_string(json_path(made->job, "model.preset"));
-    struct model model = {0};
+    struct model model = {.num_layers = made->num_layers};
     struct pytorch_pipeline pipeline = {
         .schedule = flag_word(f, "distributed.pipeline.pp_schedule", "1F1B"),
         .parts = flag_word(f, "distributed.pipeline.module_fqns_per_model_part", NULL),
-        .csv = flag_given(f, "distributed.pipeline.pp_schedule_csv"),
+        .csv = flag_word(f, "distributed.pipeline.pp_schedule_csv", NULL),
         .ranks = pp,
         .layers_a_stage = flag_int(f, "distributed.pipeline.layers_per_stage", 0),
         .microbatches = microbatches};
+    enum status rc = OK;
     job_set_int(made->job, "pipeline.num_stages", pp);
     if (pp == 1)
         return OK;
-    if (pipeline.csv)
-        flags_left_out(f, "distributed.pipeline.pp_schedule_csv: the schedule's name counts");
-    enum status rc = preset ? model_parse(preset, &model, err)
-                            : err_set(err, ERR_INPUT,
-                                      "a pipeline's cut needs model."
-                                      "pretrained_model_name_or_path");
+    if (preset)
+        rc = model_parse(preset, &model, err);
+    else if (!pipeline.parts && made->num_layers == 0)
+        rc = err_set(err, ERR_INPUT,
+                     "a pipeline's cut needs model.pretrained_model_name_or_path, or --model");
     pipeline.num_layers = model.num_layers;
-    THEN(pytorch_pipeline_add(&pipeline, made, err));
+    THEN(pytorch_pipeline_add(f, &pipeline, made, err));
     model_clear(&model);
     return rc;
 }

@@ -215,13 +215,15 @@ static enum status take_command(struct command_flags *flags, const struct reader
 }
 
 static enum status read_with(const struct reader *reader, const struct source *source,
-                             int num_devices, struct command_job *made, struct err *err)
+                             int num_devices, int num_layers, struct command_job *made,
+                             struct err *err)
 {
     struct command_flags flags = {.program = reader->program,
                                   .dashes = "--",
                                   .rows = reader->rows,
                                   .num_rows = *reader->num_rows};
-    struct command_job got = {.job = json_object_new(), .target = reader->target};
+    struct command_job got = {
+        .num_layers = num_layers, .job = json_object_new(), .target = reader->target};
     enum status rc = flags_begin(&flags, err);
     job_set(got.job, "name", reader->name);
     job_set(got.job, "data.kind", "synthetic");
@@ -243,14 +245,14 @@ static enum status read_with(const struct reader *reader, const struct source *s
 }
 
 enum status command_job_read(const char *framework, const char *text, int num_devices,
-                             struct command_job *made, struct err *err)
+                             int num_layers, struct command_job *made, struct err *err)
 {
     for (size_t i = 0; i < sizeof readers / sizeof *readers; i++) {
         struct source source = {0};
         if (strcmp(readers[i].name, framework) != 0)
             continue;
         enum status rc = source_open(text, &source, err);
-        THEN(read_with(&readers[i], &source, num_devices, made, err));
+        THEN(read_with(&readers[i], &source, num_devices, num_layers, made, err));
         source_close(&source);
         return rc;
     }

@@ -7,6 +7,9 @@
 #include <string.h>
 #include <strings.h>
 
+#include "partition/schedule/schedule.h"
+#include "profiles/base/whole_file.h"
+
 /* What PyTorch asks of the number of micro-batches. */
 enum microbatch_rule { ANY_NUMBER, AT_LEAST_STAGES, WHOLE_ROUNDS };
 static const struct schedule_row {
@@ -96,8 +99,47 @@ static enum status check_microbatches(const struct schedule_row *row, int64_t ra
     return OK;
 }
 
-enum status pytorch_pipeline_add(const struct pytorch_pipeline *ask, struct command_job *made,
-                                 struct err *err)
+/* Find the schedule whose op lists a file has; *kind stays as it is if none has them. */
+static enum status find_lists(struct command_flags *flags, const struct pytorch_pipeline *ask,
+                              int num_stages, enum schedule_kind *kind, struct err *err)
+{
+    char *text = NULL, *lists = NULL;
+    struct schedule read = {0};
+    bool found = false;
+    enum status rc = file_read_text(ask->csv, &text, err);
+    THEN(schedule_from_csv(text, ask->csv, &read, err));
+    if (rc == OK && (read.num_ranks != ask->ranks || read.num_stages != num_stages ||
+                     read.num_microbatches != ask->microbatches))
+        rc = err_set(err, ERR_INPUT,
+                     "%s has %d ranks, %d stages and %d micro-batches, the layout %" PRId64
+                     ", %d and %" PRId64,
+                     ask->csv, read.num_ranks, read.num_stages, read.num_microbatches, ask->ranks,
+                     num_stages, ask->microbatches);
+    THEN(schedule_to_csv(&read, &lists, err));
+    for (int k = 0; k < SCHEDULE_SEARCH && rc == OK && !found; k++) {
+        struct schedule named = {0};
+        char *own = NULL;
+        if (schedule_generate((enum schedule_kind)k, read.num_ranks, read.num_microbatches,
+                              num_stages / read.num_ranks, &named, NULL) == OK &&
+            named.num_stages == num_stages)
+            rc = schedule_to_csv(&named, &own, err);
+        found = own && strcmp(own, lists) == 0;
+        if (found)
+            *kind = (enum schedule_kind)k;
+        free(own);
+        schedule_clear(&named);
+    }
+    if (rc == OK && !found)
+        flags_left_out(flags, "%.100s: its op lists are of no schedule here: %s counts", ask->csv,
+                       schedule_kind_name(*kind));
+    free(text);
+    free(lists);
+    schedule_clear(&read);
+    return rc;
+}
+
+enum status pytorch_pipeline_add(struct command_flags *flags, const struct pytorch_pipeline *ask,
+                                 struct command_job *made, struct err *err)
 {
     const int64_t ranks = ask->ranks;
     const struct schedule_row *row = NULL;
@@ -119,7 +161,7 @@ enum status pytorch_pipeline_add(const struct pytorch_pipeline *ask, struct comm
     if (rc == OK && num_stages % ranks != 0)
         rc = err_set(err, ERR_INPUT, "%d stages are not a multiple of PP %" PRId64, num_stages,
                      ranks);
-    if (rc == OK && ranks > 1 && (num_stages > ranks) != (row->chunks > 1))
+    if (rc == OK && ranks > 1 && !ask->csv && (num_stages > ranks) != (row->chunks > 1))
         rc = err_set(err, ERR_INPUT, "%s runs %s of each rank, not %d stages on %" PRId64 " ranks",
                      row->theirs, row->chunks > 1 ? "several stages" : "one stage", num_stages,
                      ranks);
@@ -127,8 +169,13 @@ enum status pytorch_pipeline_add(const struct pytorch_pipeline *ask, struct comm
         rc = check_microbatches(row, ranks, num_stages, ask->microbatches, err);
     if (rc == OK && !made->blocks)
         rc = cut_by_default(ask, num_stages, made, err);
+    enum schedule_kind kind = SCHEDULE_1F1B;
+    if (ranks > 1)
+        THEN(schedule_kind_parse(row->ours, &kind, err));
+    if (ranks > 1 && ask->csv)
+        THEN(find_lists(flags, ask, num_stages, &kind, err));
     job_set_int(made->job, "pipeline.num_stages", ranks);
     job_set_int(made->job, "pipeline.chunks", num_stages / ranks);
-    job_set(made->job, "pipeline.schedule", ranks > 1 ? row->ours : "1f1b");
+    job_set(made->job, "pipeline.schedule", schedule_kind_name(kind));
     return rc;
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "partition/schedule/schedule.h"
+#include "profiles/frameworks/command_job.h"
 
 struct writer {
     FILE *out;
@@ -87,6 +88,12 @@ static void write_torchtitan(const struct writer *w)
     const struct plan *p = w->plan;
     const bool sharded = p->layout.shard != SHARD_NONE;
     FILE *out = w->out;
+    char module[32];
+    const char *config;
+    if (torchtitan_names(w->model, module, sizeof module, &config))
+        fprintf(out, "--module %s\n--config %s\n", module, config);
+    else
+        lacks(w, no_model);
     fprintf(out, "--training.local_batch_size %" PRId64 "\n", local_batch(p));
     fprintf(out, "--training.global_batch_size %" PRId64 "\n", plan_samples(p));
     if (w->model->seq > 0)
@@ -126,7 +133,6 @@ static void write_torchtitan(const struct writer *w)
     }
     /* A subcommand of the parser, and so the last word. */
     fprintf(out, "activation-checkpoint:%s\n", again_by_layer(p) ? "full" : "none");
-    lacks(w, no_model);
     if (narrow(w->job))
         lacks(w, "train.dtype: the converters of the model's config function set it");
     if (w->job->train.dtype == DTYPE_FP16)

@@ -109,6 +109,24 @@ static const struct config *config_of(const struct command_flags *f, struct err 
     return NULL;
 }
 
+bool torchtitan_names(const struct model *model, char *module, size_t size, const char **config)
+{
+    bool found = false;
+    for (size_t i = 0; i < sizeof configs / sizeof *configs && !found; i++) {
+        struct model its = {0};
+        found = model_parse(configs[i].preset, &its, NULL) == OK &&
+                strcmp(its.name, model->name) == 0 && its.heads == model->heads &&
+                its.kv_heads == model->kv_heads &&
+                model_total_params(&its) == model_total_params(model);
+        model_clear(&its);
+        if (found) {
+            snprintf(module, size, "%.*s", (int)strcspn(configs[i].flavor, " "), configs[i].flavor);
+            *config = configs[i].name;
+        }
+    }
+    return found;
+}
+
 static enum status add_batch(struct command_flags *f, const struct config *config, int64_t dp,
                              int64_t pp, int64_t *microbatches, struct json *job, struct err *err)
 {
@@ -184,12 +202,8 @@ static enum status add_layout(struct command_flags *f, const struct config *conf
                        "with less memory)");
     add_recompute(f, config, job);
     enum status rc = add_batch(f, config, copies * shard, pp, &microbatches, job, err);
-    const bool csv = flag_given(f, "parallelism.pipeline_parallel_schedule_csv");
-    if (csv)
-        flags_left_out(f,
-                       "--parallelism.pipeline_parallel_schedule_csv: the schedule's name counts");
     const struct pytorch_pipeline pipeline = {
-        .csv = csv,
+        .csv = flag_word(f, "parallelism.pipeline_parallel_schedule_csv", NULL),
         .schedule = flag_word(f, "parallelism.pipeline_parallel_schedule",
                               config->two_chunks ? "Interleaved1F1B" : "1F1B"),
         .parts = flag_word(f, "parallelism.module_fqns_per_model_part", NULL),
@@ -199,7 +213,7 @@ static enum status add_layout(struct command_flags *f, const struct config *conf
         .last_less = flag_int(f, "parallelism.pipeline_parallel_last_stage_less_layers", 1),
         .microbatches = microbatches,
         .num_layers = num_layers};
-    THEN(pytorch_pipeline_add(&pipeline, made, err));
+    THEN(pytorch_pipeline_add(f, &pipeline, made, err));
     return rc;
 }
 

@@ -88,8 +88,7 @@ torchtitan_back() {
     "$elapse" plan "$tmp/job.json" --for torchtitan -o "$tmp/tt" --budget 1s --quiet --json --set model=llama3.1-8b \
         --set cluster=h100-2x4 --set train.framework=fsdp --set pipeline.num_stages=2 --set pipeline.num_replicas=4 \
         --set pipeline.tensor=1 --set pipeline.schedule=1f1b --set pipeline.shard=gradients --set pipeline.recompute=layer >"$tmp/tt.json" || return 1
-    back torchtitan "$tmp/tt.json" "--module llama3 --config llama3_8b $(sed 's/ZBVZeroBubble\|Interleaved1F1B/1F1B/' "$tmp/tt")" h100-2x4 &&
-        grep -q 'pipeline_parallel_schedule_csv' "$tmp/back.json"
+    back torchtitan "$tmp/tt.json" "$(cat "$tmp/tt")" h100-2x4
 }
 export -f torchtitan_back
 check "plan: --from torchtitan reads what --for torchtitan writes" bash -c torchtitan_back
@@ -139,6 +138,8 @@ on_host() { # the optimizer on the host there, and back
 }
 export -f on_host
 check "plan: --for megatron and deepspeed puts the optimizer on the host" bash -c on_host
+expect "plan: --for torchtitan refuses another bucket" 2 'torchtitan reduces the gradients of each layer at once' \
+    "$elapse" plan "$tmp/job.json" --for torchtitan --set pipeline.shard=none --set pipeline.bucket_bytes=0
 expect "plan: --for refuses what the framework lacks" 2 'megatron does not run pipeline.schedule zb-v' \
     "$elapse" plan "$tmp/job.json" --for megatron --set pipeline.schedule=zb-v
 expect "plan: --for names what replicas must divide" 2 'automodel does not run pipeline.shard none with several replicas' \

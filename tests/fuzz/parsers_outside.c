@@ -21,7 +21,7 @@ void fuzz_flags(const uint8_t *data, size_t size)
         struct job job = {0};
         struct err err = {0}, second = {0};
         const enum status rc =
-            command_job_read(i == 0 ? "megatron" : "torchtitan", text, 16, &made, &err);
+            command_job_read(i == 0 ? "megatron" : "torchtitan", text, 16, 0, &made, &err);
         if (fuzz_judge(rc, &err) &&
             fuzz_judge(job_from_json(made.job, "flags", NULL, cluster, 1, &job, &second), &second))
             job_clear(&job);

@@ -21,7 +21,7 @@ def names():
 
 def torchtitan():
     from torchtitan.config.manager import ConfigManager
-    c = ConfigManager().parse_args(["--module", "llama3", "--config", "llama3_8b"] + text.split())
+    c = ConfigManager().parse_args(text.split())
     p = c.parallelism
     assert (p.pipeline_parallel_degree, p.tensor_parallel_degree) == (K, T), p
     assert p.data_parallel_shard_degree * p.data_parallel_replicate_degree == R, p

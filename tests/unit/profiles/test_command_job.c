@@ -1,4 +1,10 @@
 /* Commands of other frameworks as jobs: layouts, defaults, what is named and what is refused. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "partition/schedule/schedule.h"
 #include "profiles/frameworks/command_job.h"
 #include "profiles/job/job_json.h"
 #include "tests/unit/test.h"
@@ -27,7 +33,7 @@ static void flags__become_a_job(void **state)
     struct command_job made = {0};
     struct err err = {0};
     struct job job = {0};
-    if (command_job_read("megatron", llama, 64, &made, &err) != OK)
+    if (command_job_read("megatron", llama, 64, 0, &made, &err) != OK)
         fail_msg("%s", err.msg);
     if (job_from_json(made.job, "megatron", NULL, (const char *[]){"cluster=h100-8x8"}, 1, &job,
                       &err) != OK)
@@ -62,7 +68,7 @@ static void layouts__become_stages(void **state)
     struct err err = {0};
     char text[2000];
     snprintf(text, sizeof text, "%s --pipeline-model-parallel-layout Et*3|(t*2|)*14,tL", whole);
-    if (command_job_read("megatron", text, 64, &made, &err) != OK)
+    if (command_job_read("megatron", text, 64, 0, &made, &err) != OK)
         fail_msg("%s", err.msg);
     assert_int_equal(made.num_stages, 16);
     assert_int_equal(made.blocks[0], 4);
@@ -102,7 +108,7 @@ static void bad_flags__are_named(void **state)
         char text[2000];
         snprintf(text, sizeof text, "%s %s", strstr(cases[i].more, "layout") ? whole : llama,
                  cases[i].more);
-        assert_int_equal(command_job_read("megatron", text, 64, &made, &err), ERR_INPUT);
+        assert_int_equal(command_job_read("megatron", text, 64, 0, &made, &err), ERR_INPUT);
         if (!strstr(err.msg, cases[i].says))
             fail_msg("%s: %s", cases[i].more, err.msg);
     }
@@ -177,7 +183,7 @@ static void values__are_those_of_the_programs(void **state)
         struct command_job made = {0};
         struct err err = {0};
         char *text = NULL;
-        if (command_job_read(cases[i].framework, cases[i].text, 64, &made, &err) != OK)
+        if (command_job_read(cases[i].framework, cases[i].text, 64, 0, &made, &err) != OK)
             fail_msg("%s: %s", cases[i].text, err.msg);
         const struct json *value = json_path(made.job, cases[i].key);
         assert_int_equal(json_text(value, false, &text, &err), OK);
@@ -218,7 +224,7 @@ static void refusals__name_rule_and_numbers(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct command_job made = {0};
         struct err err = {0};
-        if (command_job_read(cases[i].framework, cases[i].text, 64, &made, &err) == OK)
+        if (command_job_read(cases[i].framework, cases[i].text, 64, 0, &made, &err) == OK)
             fail_msg("%s: accepted", cases[i].text);
         if (!strstr(err.msg, cases[i].says))
             fail_msg("%s: %s", cases[i].text, err.msg);
@@ -240,7 +246,7 @@ static void what_is_not_counted__is_said(void **state)
         struct command_job made = {0};
         struct err err = {0};
         char *text = NULL;
-        const enum status rc = command_job_read("megatron", cases[i].text, 64, &made, &err);
+        const enum status rc = command_job_read("megatron", cases[i].text, 64, 0, &made, &err);
         assert_int_equal(rc, OK);
         assert_int_equal(json_text(made.not_counted, false, &text, &err), OK);
         if (!strstr(text, cases[i].says))
@@ -248,6 +254,46 @@ static void what_is_not_counted__is_said(void **state)
         free(text);
         command_job_clear(&made);
     }
+}
+
+/* The op lists of a file count, and not the name beside them, which only places stages. */
+static void op_lists__are_those_of_their_schedule(void **state)
+{
+    (void)state;
+    static const enum schedule_kind kinds[] = {SCHEDULE_1F1B, SCHEDULE_INTERLEAVED, SCHEDULE_ZB_H1,
+                                               SCHEDULE_LOOPED_BFS};
+    char name[] = "/tmp/elapse-lists-XXXXXX", text[1200];
+    const int made_file = mkstemp(name);
+    assert_true(made_file >= 0);
+    close(made_file);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        struct schedule lists = {0};
+        struct command_job made = {0};
+        struct err err = {0};
+        char *csv = NULL;
+        const int chunks = schedule_default_chunks(kinds[i]);
+        assert_int_equal(schedule_generate(kinds[i], 4, 8, chunks, &lists, &err), OK);
+        assert_int_equal(schedule_to_csv(&lists, &csv, &err), OK);
+        FILE *out = fopen(name, "w");
+        assert_true(out && fputs(csv, out) >= 0 && fclose(out) == 0);
+        snprintf(text, sizeof text,
+                 TITAN "--parallelism.pipeline_parallel_degree 4 "
+                       "--parallelism.pipeline_parallel_schedule Interleaved1F1B "
+                       "--parallelism.pipeline_parallel_schedule_csv %s %s",
+                 name, chunks == 1 ? "--parallelism.pipeline_parallel_layers_per_stage 9" : "");
+        if (command_job_read("torchtitan", text, 64, 0, &made, &err) != OK)
+            fail_msg("%s", err.msg);
+        assert_string_equal(json_string(json_path(made.job, "pipeline.schedule")),
+                            schedule_kind_name(kinds[i]));
+        assert_int_equal(made.num_stages, 4 * chunks);
+        command_job_clear(&made);
+        strcat(text, " --training.local_batch_size 16");
+        assert_int_equal(command_job_read("torchtitan", text, 64, 0, &made, &err), ERR_INPUT);
+        assert_non_null(strstr(err.msg, "8 micro-batches, the layout 4"));
+        free(csv);
+        schedule_clear(&lists);
+    }
+    unlink(name);
 }
 
 int main(void)
@@ -259,6 +305,7 @@ int main(void)
         cmocka_unit_test(values__are_those_of_the_programs),
         cmocka_unit_test(refusals__name_rule_and_numbers),
         cmocka_unit_test(what_is_not_counted__is_said),
+        cmocka_unit_test(op_lists__are_those_of_their_schedule),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -156,7 +156,7 @@ static void scripts__become_the_jobs_of_their_programs(void **state)
         struct err err = {0};
         char want[400], *rest = NULL;
         snprintf(want, sizeof want, "%s", scripts[i].want);
-        if (command_job_read(scripts[i].framework, scripts[i].script, scripts[i].devices, &made,
+        if (command_job_read(scripts[i].framework, scripts[i].script, scripts[i].devices, 0, &made,
                              &err) != OK)
             fail_msg("script %zu: %s", i, err.msg);
         for (char *pair = strtok_r(want, " ", &rest); pair; pair = strtok_r(NULL, " ", &rest)) {
@@ -193,7 +193,7 @@ static void other_scripts__are_refused(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct command_job made = {0};
         struct err err = {0};
-        if (command_job_read("megatron", cases[i].script, 8, &made, &err) == OK)
+        if (command_job_read("megatron", cases[i].script, 8, 0, &made, &err) == OK)
             fail_msg("%s: accepted", cases[i].script);
         if (!strstr(err.msg, cases[i].says))
             fail_msg("%s: %s", cases[i].script, err.msg);
