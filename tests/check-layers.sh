@@ -8,7 +8,8 @@
 #   5 libraries    sqlite3.h and cJSON.h in profiles only; MPI, CUDA, NCCL, BLAS, libcrypto in exec only
 #   6 pure         partition does no I/O
 #   7 names        file names are unique in the tree
-#   8 headers      every header compiles alone as C, those with the extern "C" guard as C++ too
+#   8 headers      every header compiles alone as C (those of rule 4 do in the build), those with the extern "C"
+#                  guard together as C++ too
 #   9 stubs        cuda_cudnn.c has all its functions where cuDNN's headers are missing
 #  10 paths        every path that a comment or a page names exists
 #  11 walls        only the files that walls.txt lists include an optional wing, between comments that say so
@@ -189,31 +190,27 @@ rule "file names are unique" "$(for room in $rooms plots tests; do
     [ -d "$room" ] && find "$room" -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.sh' \)
 done | grep -vE '/(main\.c|run\.sh)$' | sed 's|.*/||' | sort | uniq -d | sed 's/^/two files are named /')"
 
-# Headers alone. Those of exec that need MPI or CUDA are looked at where the library is.
+# Headers alone: those that no source includes first. Those that need MPI or CUDA are looked at where the library is.
 cc=${CC:-cc}
 flags="-std=c11 -D_GNU_SOURCE -I. -Wall -Wextra -Werror -fsyntax-only"
 libs=$(pkg-config --cflags sqlite3 libcjson ompi-c openblas 2>/dev/null ||
     pkg-config --cflags sqlite3 libcjson 2>/dev/null)
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
 [ -x "$nvcc" ] && libs="$libs -I$(realpath "$(dirname "$(realpath "$nvcc")")/../include")"
+missing=$(for lib in mpi cuda_runtime_api nccl cudnn cblas; do
+    echo "#include <$lib.h>" | $cc $libs -fsyntax-only -x c - 2>/dev/null || printf '%s|' "$lib"
+done)
+headers=$(for room in $rooms; do sources "$room" | grep '\.h$'; done |
+    xargs grep -LE "include *<(${missing}no-such-header)\.h>" /dev/null)
 headers_alone() {
-    while read -r header; do
-        for lib in mpi cuda_runtime_api nccl cudnn cblas; do
-            grep -qE "include *<$lib\.h>" "$header" &&
-                ! echo "#include <$lib.h>" | $cc $libs -fsyntax-only -x c - 2>/dev/null && continue 2
-        done
-        echo "#include \"$header\"" | $cc $flags $libs -x c - 2>&1 | sed "s|^<stdin>|$header alone|"
-        if grep -q 'extern "C"' "$header" && command -v c++ >/dev/null; then
-            echo "#include \"$header\"" | c++ -std=c++17 -D_GNU_SOURCE -I. -fsyntax-only $libs -x c++ - 2>&1 |
-                sed "s|^<stdin>|$header alone as C++|"
-        fi
+    for header in $headers; do
+        [ -e "${header%.h}.c" ] || echo "#include \"$header\"" | $cc $flags $libs -x c - 2>&1 | sed "s|^<stdin>|$header alone|"
     done
+    # shellcheck disable=SC2086
+    ! command -v c++ >/dev/null || grep -l 'extern "C"' $headers /dev/null | sed 's/.*/#include "&"/' |
+        c++ -std=c++17 -D_GNU_SOURCE -I. -fsyntax-only $libs -x c++ - 2>&1
 }
-cores=$(nproc)
-rule "every header compiles alone" "$(for core in $(seq "$cores"); do
-    for room in $rooms; do sources "$room"; done | grep '\.h$' | awk "NR % $cores == $core - 1" | headers_alone &
-done
-wait)"
+rule "every header compiles alone" "$(headers_alone)"
 
 # A path starts with the name of a room. One that stands for several files has NAME, <name>, *, { or the like.
 rule "every path in a comment or a page exists" "$({ find $rooms tests packaging examples docs -type f 2>/dev/null

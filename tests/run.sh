@@ -21,7 +21,8 @@
 # is a file for a line of each test: processor seconds, seconds, group, name. Above TEST_CPU_LIMIT seconds of the
 # processor, all tests together, the run fails.
 # TEST_UNTIL: no test begins after this second since 1970; those left out count as skipped.
-# TEST_RETRIES=1 (0): what failed runs once more, alone, and counts as it does then; that it did is said.
+# TEST_RETRIES=1 (0): what failed runs once more, alone, also after TEST_UNTIL, and counts as it does then; that it did
+# is said.
 # Exit 1 on any failure.
 set -u
 cd "$(dirname "$0")/.." || exit 3
@@ -164,7 +165,7 @@ for test in "${single[@]}"; do
     show "$test"
 done
 
-retries=0
+retries=0 until=
 for test in "${again[@]}"; do
     echo "once more, alone:"
     run "$test"
