@@ -12,8 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* wall: cli/frameworks */
+#include "cli/frameworks/plan_from.h"
+#include "cli/frameworks/target_answer.h"
+#include "profiles/frameworks/command_job.h"
+/* wall end */
 #include "cli/runs/plan_change.h"
-#include "cli/runs/plan_from.h"
 #include "cli/runs/plan_search.h"
 #include "cli/runs/plan_show.h"
 #include "cli/runs/sim_command.h"
@@ -23,9 +27,7 @@
 #include "partition/base/units.h"
 #include "profiles/base/clock.h"
 #include "profiles/base/whole_file.h"
-#include "profiles/frameworks/command_job.h"
 #include "profiles/job/job_json.h"
-#include "profiles/frameworks/target_file.h"
 #include "profiles/cost/profile_cost.h"
 #include "sim/run/plan_judge.h"
 
@@ -168,52 +170,6 @@ static enum status run_all_frozen(const struct command *command, const struct re
     return rc;
 }
 
-/* --- for a framework -------------------------------------------------------------------------- */
-
-/* The path of the op list that belongs to a configuration. */
-static void csv_path_of(const char *out_path, char *path, size_t size)
-{
-    snprintf(path, size, "%s.csv", out_path ? out_path : "FILE");
-}
-
-static enum status write_text(const char *text, const char *path, struct err *err)
-{
-    struct atomic_file file = {0};
-    const enum status rc = output_open(&file, path, err);
-    if (rc != OK)
-        return rc;
-    fputs(text, file.out);
-    return atomic_close(&file, OK, err);
-}
-
-static enum status write_target(const struct target_file *file, const char *path, const char *csv,
-                                struct err *err)
-{
-    const enum status rc = file->csv ? write_text(file->csv, csv, err) : OK;
-    return rc == OK ? write_text(file->text, path, err) : rc;
-}
-
-static void add_target(struct json *json, const struct job *job, const struct target_file *file)
-{
-    struct json *target = json_add_object(json, "for");
-    json_add_string(target, "framework", job->pipeline.target->name);
-    json_add_string(target, "version", job->pipeline.target->version);
-    json_add_string(target, "text", file->text);
-    if (file->csv)
-        json_add_string(target, "csv", file->csv);
-    json_add_copy(json, "not_expressible", file->missing);
-}
-
-static void print_target(const struct job *job, const struct target_file *file, const char *path,
-                         const char *csv)
-{
-    printf("\nfor %s %s%s%s%s%s\n", job->pipeline.target->name, job->pipeline.target->version,
-           path ? ": " : "; -o FILE writes its configuration", path ? path : "",
-           path && file->csv ? " and " : "", path && file->csv ? csv : "");
-    for (struct json *m = json_first(file->missing); m; m = json_next(m))
-        printf("not expressible there: %s\n", json_string(m));
-}
-
 /* --- the command --------------------------------------------------------------------------- */
 
 /* The job with its overrides. */
@@ -263,8 +219,9 @@ static enum status run_one(const struct command *command, const struct request *
     const struct cost_query query = cost_query_of(job);
     const struct calibrated on = {q->db_path, &setting, &query, cost, &answer.result.plan};
     struct transition transition = {0};
-    struct target_file file = {0};
-    char csv[PATH_MAX];
+    /* wall: cli/frameworks */
+    struct target_answer target = {0};
+    /* wall end */
     struct json *json = NULL;
     enum status rc = OK;
     const struct job release = job_as_released(job);
@@ -294,16 +251,13 @@ static enum status run_one(const struct command *command, const struct request *
         if (q->from_frozen >= 0)
             plan_change_add(json, job, &old.result.plan, &transition);
     }
-    if (q->target) {
-        csv_path_of(q->out_path, csv, sizeof csv);
-        rc = target_file_make(job, &answer.result.plan, csv, &file, err);
-        if (rc == OK && q->as_json)
-            add_target(json, job, &file);
-        if (rc == OK && q->out_path)
-            rc = write_target(&file, q->out_path, csv, err);
-    } else if (q->out_path) {
+    /* wall: cli/frameworks */
+    if (q->target)
+        rc = target_answer_make(job, &answer.result.plan, q->out_path, q->as_json ? json : NULL,
+                                &target, err);
+    /* wall end */
+    if (q->out_path && !q->target)
         rc = json_write_output(json, q->out_path, err);
-    }
     if (rc == OK && q->as_json) {
         rc = command_answer(json, err);
         json = NULL;
@@ -314,11 +268,15 @@ static enum status run_one(const struct command *command, const struct request *
             plan_show_print_others(job, &answer);
         if (q->from_frozen >= 0)
             rc = plan_change_print(job, &old.result.plan, &transition, err);
+        /* wall: cli/frameworks */
         if (q->target)
-            print_target(job, &file, q->out_path, csv);
+            target_answer_print(job, &target, q->out_path);
+        /* wall end */
     }
 out:
-    target_file_clear(&file);
+    /* wall: cli/frameworks */
+    target_answer_clear(&target);
+    /* wall end */
     json_free(json);
     transition_clear(&transition);
     plan_answer_clear(&old);
@@ -398,6 +356,7 @@ static enum status run_plan(const struct command *command, const struct request 
     return rc;
 }
 
+/* wall: cli/frameworks */
 /* Predict the layout of a command that runs today. */
 static enum status run_from(const struct command *command, const struct request *q,
                             const char *text, struct err *err)
@@ -422,6 +381,7 @@ static enum status run_from(const struct command *command, const struct request 
                        "--cached, --explain, --sweep, --for, -o");
     return plan_from(command, &ask, text, err);
 }
+/* wall end */
 
 /* Put an option that is short for an override of the job before the overrides, so that --set has the
  * last word. *text is the caller's to free. */
@@ -481,12 +441,14 @@ static enum status run(const struct command *command, int argc, char **argv, str
                "print that table even if stdout is not a terminal (default there: JSON lines)"),
         OPTION("o", STRING, &q.out_path, "FILE",
                "write the plan, for 'elapse sim' and 'elapse train' with --plan FILE"),
+        /* wall: cli/frameworks */
         OPTION("from", STRING, &q.from, "FRAMEWORK",
                "JOB is a command or a script of %s: predict its layout, find a faster one",
                .values = COMMAND_READERS),
         OPTION("for", STRING, &q.target, "FRAMEWORK",
                "only plans that it runs, and its configuration in -o FILE: %s",
                .values = TARGET_NAMES),
+        /* wall end */
         OPTION("model", STRING, &q.model, "MODEL",
                "a model in place of the job's; with --cluster no JOB is needed"),
         OPTION("cluster", STRING, &q.cluster, "CLUSTER",
@@ -545,9 +507,13 @@ static enum status run(const struct command *command, int argc, char **argv, str
     };
     for (int i = 0; i < MOST_SHORTS && rc == OK; i++)
         rc = set_shortly(&q.overrides, shorts[i].path, shorts[i].value, &texts[i], err);
-    THEN(q.from               ? run_from(command, &q, job, err)
-         : q.sweeps.count > 0 ? run_sweep(command, &q, job, err)
-                              : run_plan(command, &q, job, err));
+    enum status (*way)(const struct command *, const struct request *, const char *, struct err *) =
+        q.sweeps.count > 0 ? run_sweep : run_plan;
+    /* wall: cli/frameworks */
+    if (q.from)
+        way = run_from;
+    /* wall end */
+    THEN(way(command, &q, job, err));
     for (int i = 0; i < MOST_SHORTS; i++)
         free(texts[i]);
     return rc;

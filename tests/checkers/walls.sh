@@ -1,6 +1,6 @@
 #!/bin/bash
-# tests/checkers/walls.sh - what is optional can go: in a copy of the tree, deletes a wing of walls.txt with its rows,
-# and builds the programs and the library of what is left.
+# tests/checkers/walls.sh - what is optional can go: in a copy of the tree, deletes the wings of a line of walls.txt with
+# their rows, and builds the programs and the library of what is left.
 #
 #   tests/checkers/walls.sh [WING...]      (all of them; `make walls ONLY=exec/serve`)
 #
@@ -9,20 +9,23 @@ set -u
 cd "$(dirname "$0")/../.." || exit 3
 copy=$(mktemp -d "${TMPDIR:-/tmp}/elapse-walls.XXXXXX") || exit 3
 trap 'rm -rf "$copy"' EXIT
-wings=$(sed -n 's/^\([a-z/]*\): .*/\1/p' tests/checkers/walls.txt)
+wings=$(sed -n 's/^\([a-z/]*\)[a-z/ ]*: .*/\1/p' tests/checkers/walls.txt)
 failed=0
 
 without() { # WING: builds what is left, in $copy
-    local rows
-    rows=$(sed -n "s|^$1: *||p" tests/checkers/walls.txt)
+    local rows folders
+    rows=$(sed -n "s|^$1[a-z/ ]*: *||p" tests/checkers/walls.txt)
+    folders=$(sed -n "s|^\($1[a-z/ ]*\): .*|\1|p" tests/checkers/walls.txt)
     [ -n "$rows" ] || { echo "no optional wing '$1' in tests/checkers/walls.txt"; return 1; }
     rm -rf "$copy" && mkdir "$copy" && tar -cf - --exclude=./build --exclude=./.git . | tar -xf - -C "$copy" || return
-    rm -rf "${copy:?}/$1"
+    for folder in $folders; do rm -rf "${copy:?}/$folder"; done
     for file in $rows; do
         grep -q "wall: $1 " "$file" || { echo "$file has no rows of $1"; return 1; }
         sed -i "\|wall: $1 |,/wall end/d" "$copy/$file"
     done
-    ! grep -rnE "\"$1/" "$copy/${1%%/*}" || return # an include of what is gone
+    for folder in $folders; do # an include of what is gone
+        ! grep -rn "#include \"$folder/" "$copy"/{cli,exec,library,partition,profiles,sim} || return
+    done
     make -C "$copy" --no-print-directory -j2 CUDA=0 WERROR=1 all || return
     "$copy/build/bin/elapse" --help && "$copy/build/bin/elapse-exec" --help
 }

@@ -1,4 +1,4 @@
-/* cli/runs/plan_from.h - `elapse plan --from`: the layout of a command that runs today, and the best
+/* cli/frameworks/plan_from.h - `elapse plan --from`: the layout of a command that runs today, and the best
  * one that its framework runs. */
 #ifndef ELAPSE_CLI_PLAN_FROM_H
 #define ELAPSE_CLI_PLAN_FROM_H

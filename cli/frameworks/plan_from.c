@@ -1,7 +1,7 @@
 /* Today's layout is made into a plan as if memory were unlimited, given the command's cut, and
  * simulated; then its memory is held against the devices. It is a candidate of the search for the
  * best. Read plan_from() at the end first. */
-#include "cli/runs/plan_from.h"
+#include "cli/frameworks/plan_from.h"
 
 #include <math.h>
 #include <stdlib.h>
