@@ -105,10 +105,12 @@ exec/commands: comm device measure weights checkpoint trainer run
 exec/serve: base comm stage data device weights checkpoint run commands
 cli/base:
 cli/launch: base
+cli/plans: base
 cli/runs: base launch
-cli/figures: base runs
-cli/frameworks: base runs
-cli/commands: base launch runs figures frameworks"
+cli/simulate: base plans runs
+cli/figures: base runs simulate
+cli/frameworks: base plans simulate
+cli/commands: base launch plans runs simulate figures frameworks"
 wing_breaches() {
     local file wing room may
     for room in $rooms; do

@@ -13,7 +13,7 @@
 #include "cli/runs/comparison.h"
 #include "cli/runs/elastic_compare.h"
 #include "cli/runs/replay.h"
-#include "cli/runs/trace_file.h"
+#include "cli/simulate/trace_file.h"
 #include "partition/base/units.h"
 #include "profiles/json/columns.h"
 

@@ -4,7 +4,7 @@
  * solve() makes a plan by plan_for(). plan_show.c prints it, plan_change.c the transition from
  * another F (--from-frozen), and run_all_frozen() a table over F. Read run_one() at the end first.
  */
-#include "cli/runs/calibrated.h"
+#include "cli/plans/calibrated.h"
 #include "cli/base/command.h"
 
 #include <limits.h>
@@ -17,10 +17,10 @@
 #include "cli/frameworks/target_answer.h"
 #include "profiles/frameworks/command_job.h"
 /* wall end */
-#include "cli/runs/plan_change.h"
-#include "cli/runs/plan_search.h"
-#include "cli/runs/plan_show.h"
-#include "cli/runs/sim_command.h"
+#include "cli/plans/plan_change.h"
+#include "cli/plans/plan_search.h"
+#include "cli/plans/plan_show.h"
+#include "cli/simulate/sim_command.h"
 #include "partition/plan/autodp.h"
 #include "partition/search/plan_for.h"
 #include "partition/search/turn.h"

@@ -8,13 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/runs/calibrated.h"
+#include "cli/plans/calibrated.h"
 #include "cli/base/command.h"
 #include "cli/runs/replay.h"
-#include "cli/runs/snapshot_file.h"
-#include "cli/runs/sim_command.h"
-#include "cli/runs/subject.h"
-#include "cli/runs/trace_file.h"
+#include "cli/simulate/snapshot_file.h"
+#include "cli/simulate/sim_command.h"
+#include "cli/simulate/subject.h"
+#include "cli/simulate/trace_file.h"
 #include "partition/base/units.h"
 #include "profiles/json/columns.h"
 #include "profiles/job/plan_json.h"

@@ -3,7 +3,7 @@
 #define ELAPSE_CLI_MEASURED_ROWS_H
 
 #include "cli/commands/measured_log.h"
-#include "cli/runs/sim_command.h"
+#include "cli/simulate/sim_command.h"
 
 struct measured_row {
     char *label;               /* owned; for messages */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cli/figures/figure_draw.h"
-#include "cli/runs/rank_memory.h"
+#include "cli/simulate/rank_memory.h"
 #include "partition/base/units.h"
 
 enum { MAX_SERIES = 16, MAX_CELLS = 64 };

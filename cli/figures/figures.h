@@ -2,7 +2,7 @@
 #ifndef ELAPSE_CLI_FIGURES_H
 #define ELAPSE_CLI_FIGURES_H
 
-#include "cli/runs/subject.h"
+#include "cli/simulate/subject.h"
 #include "partition/base/status.h"
 
 #define FIGURE_MAX_RUNS 16

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "cli/runs/subject.h"
+#include "cli/simulate/subject.h"
 
 /* Write the waits for checkpoints by summary.json, and for a run that was started again a figure and
  * a table of the restarts in metrics.jsonl with their parts. s is a run. What pages and figures

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/runs/plan_memory.h"
-#include "cli/runs/plan_search.h"
-#include "cli/runs/plan_show.h"
-#include "cli/runs/sim_command.h"
+#include "cli/plans/plan_memory.h"
+#include "cli/plans/plan_search.h"
+#include "cli/plans/plan_show.h"
+#include "cli/simulate/sim_command.h"
 #include "partition/base/units.h"
 #include "partition/search/turn.h"
 #include "partition/step/recompute_fit.h"

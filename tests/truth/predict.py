@@ -34,7 +34,7 @@ def step_ms(run):
 
 
 # `elapse plan` prefers a plan whose peak may be as many times larger (framework_memory_doubt() in partition/model/framework.c)
-# to one that is faster by no more than NEARLY (plan_margin_of() in cli/runs/plan_memory.c).
+# to one that is faster by no more than NEARLY (plan_margin_of() in cli/plans/plan_memory.c).
 DOUBT, NEARLY = math.exp(1.2816 * 0.1), 0.05
 
 

@@ -1,4 +1,4 @@
-/* cli/runs/plan_memory.h - what fills the device of a plan that has the least memory to spare, and what
+/* cli/plans/plan_memory.h - what fills the device of a plan that has the least memory to spare, and what
  * an optimizer on the host spares it and costs. */
 #ifndef ELAPSE_CLI_PLAN_MEMORY_H
 #define ELAPSE_CLI_PLAN_MEMORY_H

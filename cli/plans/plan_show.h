@@ -1,10 +1,10 @@
-/* cli/runs/plan_show.h - the answer of `elapse plan` as text or JSON. */
+/* cli/plans/plan_show.h - the answer of `elapse plan` as text or JSON. */
 #ifndef ELAPSE_CLI_PLAN_SHOW_H
 #define ELAPSE_CLI_PLAN_SHOW_H
 
 #include "cli/base/command.h"
-#include "cli/runs/plan_memory.h"
-#include "cli/runs/rates_show.h"
+#include "cli/plans/plan_memory.h"
+#include "cli/plans/rates_show.h"
 #include "partition/plan/job.h"
 #include "partition/search/planner.h"
 #include "profiles/json/json.h"

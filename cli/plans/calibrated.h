@@ -1,4 +1,4 @@
-/* cli/runs/calibrated.h - the interval of a step that was predicted with a calibration. */
+/* cli/plans/calibrated.h - the interval of a step that was predicted with a calibration. */
 #ifndef ELAPSE_CLI_CALIBRATED_H
 #define ELAPSE_CLI_CALIBRATED_H
 

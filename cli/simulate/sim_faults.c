@@ -12,7 +12,7 @@
 #include "cli/base/fault_trace.h"
 #include "cli/base/restart_times.h"
 #include "cli/base/threads.h"
-#include "cli/runs/sim_command.h"
+#include "cli/simulate/sim_command.h"
 #include "partition/base/units.h"
 #include "profiles/base/clock.h"
 #include "profiles/base/whole_file.h"

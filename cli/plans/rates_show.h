@@ -1,4 +1,4 @@
-/* cli/runs/rates_show.h - rates of a step and the cost of a run, as text and JSON. One table names
+/* cli/plans/rates_show.h - rates of a step and the cost of a run, as text and JSON. One table names
  * each value for commands and reports; sweep_lines.c repeats its keys in this order. */
 #ifndef ELAPSE_CLI_RATES_SHOW_H
 #define ELAPSE_CLI_RATES_SHOW_H

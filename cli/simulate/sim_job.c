@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/runs/plan_search.h"
+#include "cli/plans/plan_search.h"
 #include "cli/runs/run_rows.h"
-#include "cli/runs/sim_command.h"
+#include "cli/simulate/sim_command.h"
 #include "partition/search/plan_for.h"
 #include "partition/search/turn.h"
 #include "partition/base/units.h"

@@ -1,11 +1,11 @@
-#include "cli/runs/plan_show.h"
+#include "cli/plans/plan_show.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/runs/plan_search.h"
+#include "cli/plans/plan_search.h"
 #include "partition/base/units.h"
 #include "profiles/job/plan_json.h"
 

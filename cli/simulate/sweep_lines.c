@@ -1,4 +1,4 @@
-#include "cli/runs/sweep_lines.h"
+#include "cli/simulate/sweep_lines.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "cli/base/threads.h"
-#include "cli/runs/sim_command.h"
-#include "cli/runs/sweep_lines.h"
+#include "cli/simulate/sim_command.h"
+#include "cli/simulate/sweep_lines.h"
 #include "partition/base/units.h"
 #include "profiles/job/job_json.h"
 #include "sim/run/elastic_run.h"

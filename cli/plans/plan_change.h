@@ -1,4 +1,4 @@
-/* cli/runs/plan_change.h - the transfers of a change between two plans, as text or JSON. */
+/* cli/plans/plan_change.h - the transfers of a change between two plans, as text or JSON. */
 #ifndef ELAPSE_CLI_PLAN_CHANGE_H
 #define ELAPSE_CLI_PLAN_CHANGE_H
 

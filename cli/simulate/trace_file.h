@@ -1,8 +1,8 @@
-/* cli/runs/trace_file.h - a simulated step, alone or beside the measured one, as a Chrome trace. */
+/* cli/simulate/trace_file.h - a simulated step, alone or beside the measured one, as a Chrome trace. */
 #ifndef ELAPSE_CLI_TRACE_FILE_H
 #define ELAPSE_CLI_TRACE_FILE_H
 
-#include "cli/runs/rank_memory.h"
+#include "cli/simulate/rank_memory.h"
 #include "cli/runs/replay.h"
 
 /* Write the step: ops, messages, idle ranks, memory. The file appears whole or not at all. */

@@ -3,7 +3,7 @@
  * with one thing changed. */
 #include <stdlib.h>
 
-#include "cli/runs/sim_command.h"
+#include "cli/simulate/sim_command.h"
 #include "partition/step/lower.h"
 #include "partition/base/units.h"
 #include "sim/step/critical.h"

@@ -1,4 +1,4 @@
-/* cli/runs/rank_memory.h - memory of a rank over the time of a simulated step. */
+/* cli/simulate/rank_memory.h - memory of a rank over the time of a simulated step. */
 #ifndef ELAPSE_CLI_RANK_MEMORY_H
 #define ELAPSE_CLI_RANK_MEMORY_H
 

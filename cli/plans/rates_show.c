@@ -1,4 +1,4 @@
-#include "cli/runs/rates_show.h"
+#include "cli/plans/rates_show.h"
 
 #include <math.h>
 #include <stdio.h>

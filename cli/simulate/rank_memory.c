@@ -1,4 +1,4 @@
-#include "cli/runs/rank_memory.h"
+#include "cli/simulate/rank_memory.h"
 
 #include <stdlib.h>
 

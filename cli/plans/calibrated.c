@@ -1,4 +1,4 @@
-#include "cli/runs/calibrated.h"
+#include "cli/plans/calibrated.h"
 
 #include <math.h>
 #include <stdio.h>

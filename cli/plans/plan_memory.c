@@ -1,4 +1,4 @@
-#include "cli/runs/plan_memory.h"
+#include "cli/plans/plan_memory.h"
 
 #include <stddef.h>
 #include <stdio.h>

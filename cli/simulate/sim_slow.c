@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/runs/sim_request.h"
+#include "cli/simulate/sim_request.h"
 #include "partition/base/units.h"
 
 static enum status parse_factor(const char *text, const char *what, double *factor, struct err *err)

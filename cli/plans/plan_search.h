@@ -1,4 +1,4 @@
-/* cli/runs/plan_search.h - search for the plan of a job as `plan` and `sim` do: by the event engine,
+/* cli/plans/plan_search.h - search for the plan of a job as `plan` and `sim` do: by the event engine,
  * within a time, with progress, until Ctrl-C. */
 #ifndef ELAPSE_CLI_PLAN_SEARCH_H
 #define ELAPSE_CLI_PLAN_SEARCH_H

@@ -1,8 +1,8 @@
-#include "cli/runs/plan_change.h"
+#include "cli/plans/plan_change.h"
 
 #include <stdlib.h>
 
-#include "cli/runs/plan_show.h"
+#include "cli/plans/plan_show.h"
 #include "partition/base/units.h"
 
 static const char *transfer_kind_name(enum transfer_kind kind)

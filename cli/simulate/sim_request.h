@@ -1,11 +1,11 @@
-/* cli/runs/sim_request.h - the settings of a simulated step: options of `elapse sim` that are short for
+/* cli/simulate/sim_request.h - the settings of a simulated step: options of `elapse sim` that are short for
  * keys of a job, and the few that no job has. A step without a job is a job of these keys alone.
  *
  * The command line and --sweep share the settings. */
 #ifndef ELAPSE_CLI_SIM_REQUEST_H
 #define ELAPSE_CLI_SIM_REQUEST_H
 
-#include "cli/runs/rates_show.h"
+#include "cli/plans/rates_show.h"
 #include "partition/base/options.h"
 #include "partition/cost/cost.h"
 #include "partition/plan/job.h"

@@ -1,4 +1,4 @@
-/* cli/runs/subject.h - what a figure or a report is about: the folder of a run, a record of simulated
+/* cli/simulate/subject.h - what a figure or a report is about: the folder of a run, a record of simulated
  * runs, a job, or a plan file.
  *
  * subject_open() reads what exists. A run that was killed or is still running has rows but no
@@ -8,7 +8,7 @@
 
 #include "cli/runs/replay.h"
 #include "cli/runs/run_rows.h"
-#include "cli/runs/sim_command.h"
+#include "cli/simulate/sim_command.h"
 
 enum subject_kind {
     SUBJECT_RUN,    /* RUN_DIR */

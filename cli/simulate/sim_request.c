@@ -2,7 +2,7 @@
  *
  * The table `entries` holds each setting with its help and the job's key that it is short for. Read
  * job_sets_add() first. */
-#include "cli/runs/sim_request.h"
+#include "cli/simulate/sim_request.h"
 
 #include <stdio.h>
 #include <stdlib.h>

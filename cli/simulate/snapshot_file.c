@@ -1,4 +1,4 @@
-#include "cli/runs/snapshot_file.h"
+#include "cli/simulate/snapshot_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "cli/runs/plan_search.h"
+#include "cli/plans/plan_search.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "cli/base/command.h"
-#include "cli/runs/plan_memory.h"
+#include "cli/plans/plan_memory.h"
 #include "partition/base/units.h"
 #include "partition/search/plan_for.h"
 #include "profiles/base/clock.h"

@@ -1,9 +1,9 @@
-/* cli/runs/sim_command.h - the parts of `elapse sim`, one file each. */
+/* cli/simulate/sim_command.h - the parts of `elapse sim`, one file each. */
 #ifndef ELAPSE_CLI_SIM_COMMAND_H
 #define ELAPSE_CLI_SIM_COMMAND_H
 
 #include "cli/base/command.h"
-#include "cli/runs/sim_request.h"
+#include "cli/simulate/sim_request.h"
 #include "sim/run/elastic_run.h"
 
 struct sim_args {

@@ -1,5 +1,5 @@
 /* Reads what a figure or a report is about. Read subject_open() first. */
-#include "cli/runs/subject.h"
+#include "cli/simulate/subject.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,10 +1,10 @@
-#include "cli/runs/trace_file.h"
+#include "cli/simulate/trace_file.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/runs/rank_memory.h"
-#include "cli/runs/subject.h"
+#include "cli/simulate/rank_memory.h"
+#include "cli/simulate/subject.h"
 #include "profiles/store/trace.h"
 #include "profiles/base/whole_file.h"
 

@@ -1,4 +1,4 @@
-/* cli/runs/sweep_lines.h - the lines of a sweep: JSON or CSV for programs, a table for people. */
+/* cli/simulate/sweep_lines.h - the lines of a sweep: JSON or CSV for programs, a table for people. */
 #ifndef ELAPSE_CLI_SWEEP_LINES_H
 #define ELAPSE_CLI_SWEEP_LINES_H
 
@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "cli/base/command.h"
-#include "cli/runs/rates_show.h"
+#include "cli/plans/rates_show.h"
 #include "partition/plan/plan.h"
 #include "partition/schedule/schedule.h"
 

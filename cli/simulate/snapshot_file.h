@@ -1,9 +1,9 @@
-/* cli/runs/snapshot_file.h - the memory of a simulated step in the form of PyTorch's allocator: a pickle as
+/* cli/simulate/snapshot_file.h - the memory of a simulated step in the form of PyTorch's allocator: a pickle as
  * torch.cuda.memory._dump_snapshot() writes it, for pytorch.org/memory_viz and torch.cuda._memory_viz. */
 #ifndef ELAPSE_CLI_SNAPSHOT_FILE_H
 #define ELAPSE_CLI_SNAPSHOT_FILE_H
 
-#include "cli/runs/rank_memory.h"
+#include "cli/simulate/rank_memory.h"
 
 /* Write allocations and releases of each device of the first pipeline, a device a rank. What a rank holds
  * is exact at each pass; which allocation a release ends is by stage and micro-batch where that is known.
