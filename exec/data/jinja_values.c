@@ -77,7 +77,7 @@ struct text text_of(const char *text)
     return (struct text){text, NULL, strlen(text)};
 }
 
-struct text text_part(struct text text, size_t first, size_t end)
+static struct text text_part(struct text text, size_t first, size_t end)
 {
     return (struct text){text.at + first, text.marks ? text.marks + first : NULL, end - first};
 }
@@ -457,7 +457,7 @@ struct list *value_items(struct machine *m, const struct value *v)
     return list;
 }
 
-int64_t value_length(struct machine *m, const struct value *v)
+static int64_t value_length(struct machine *m, const struct value *v)
 {
     if (v->kind == K_TEXT)
         return count_chars(v->text);

@@ -68,7 +68,6 @@ _Noreturn void machine_fail(struct machine *m, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 struct text text_of(const char *text);
-struct text text_part(struct text text, size_t first, size_t end);
 bool text_is(struct text text, const char *word);
 struct text text_join(struct machine *m, struct text a, struct text b);
 /* A text that grows. */
@@ -100,7 +99,6 @@ bool value_in(struct machine *m, const struct value *needle, const struct value 
 struct text value_str(struct machine *m, const struct value *value);
 /* What a loop walks over. */
 struct list *value_items(struct machine *m, const struct value *value);
-int64_t value_length(struct machine *m, const struct value *value);
 struct value value_item(struct machine *m, const struct value *of, const struct value *index);
 struct value value_slice(struct machine *m, const struct value *of, const struct value bounds[3]);
 struct value value_arithmetic(struct machine *m, char op, const struct value *a,

@@ -213,8 +213,6 @@ struct collective_source {
 };
 /* The source of the figures of one kind of collective. */
 const char *collective_source_text(const struct collective_source *source, enum collective kind);
-/* Give the cluster the collectives of a kind, if there are figures. */
-void cluster_collectives_of(const struct kind *kind, struct cluster *cluster);
 /* The kind whose collectives a cluster has: that with the slowest published port, because it holds up
  * a ring. NULL where a kind is not published. */
 const struct kind *cluster_collectives_kind(const struct cluster *cluster);

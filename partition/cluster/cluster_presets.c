@@ -167,7 +167,8 @@ static struct share_curve measured_shares(const struct collective_source *source
     return curve;
 }
 
-void cluster_collectives_of(const struct kind *device_kind, struct cluster *cluster)
+/* Give the cluster the collectives of a kind, if there are figures. */
+static void use_collectives(const struct kind *device_kind, struct cluster *cluster)
 {
     const struct collective_source *source = &device_kind->collectives;
     for (int kind = 0; source->link[0] > 0 && kind < COLLECTIVE_COUNT; kind++) {
@@ -222,7 +223,7 @@ static void apply_machine(struct cluster *cluster, const struct kind *kind,
             machine->pod_nodes * machine->uplink_bytes_per_s / machine->oversubscription;
         cluster->pod_latency_ns = machine->uplink_latency_ns;
     }
-    cluster_collectives_of(kind, cluster);
+    use_collectives(kind, cluster);
 }
 
 const struct kind *cluster_collectives_kind(const struct cluster *cluster)
@@ -263,7 +264,7 @@ void cluster_use_kinds(struct cluster *cluster, bool network)
     }
     const struct kind *kind = cluster_collectives_kind(cluster);
     if (kind)
-        cluster_collectives_of(kind, cluster);
+        use_collectives(kind, cluster);
 }
 
 /* "2x8" -> 2, 8. False if text is not such a pair. */

@@ -106,7 +106,8 @@ bool freeze_uses_norms(enum freeze_policy policy)
            policy == FREEZE_PLATEAU || policy == FREEZE_AUTOFREEZE;
 }
 
-bool freeze_known_ahead(enum freeze_policy policy)
+/* Whether each decision of the policy is known a turn ahead, which annealing needs. */
+static bool known_ahead(enum freeze_policy policy)
 {
     return policy == FREEZE_CLOSED_FORM || policy == FREEZE_TABLE;
 }
@@ -143,7 +144,7 @@ enum status freeze_init(struct freeze *freeze, const struct freeze_spec *spec, i
     if (spec->policy == FREEZE_SAFE && !(spec->max_loss >= 0 && isfinite(spec->max_loss)))
         return err_set(err, ERR_INPUT, "freeze: max_loss must be at least 0, got %g",
                        spec->max_loss);
-    if (spec->anneal && !freeze_known_ahead(spec->policy))
+    if (spec->anneal && !known_ahead(spec->policy))
         return err_set(
             err, ERR_INPUT,
             "freeze.anneal needs freeze.policy closed-form or table, whose next decision "

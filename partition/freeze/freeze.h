@@ -110,9 +110,6 @@ int freeze_closed_form(int num_layers, double alpha, int epoch);
 enum status freeze_named_table(const char *name, int num_layers, int num_epochs,
                                struct freeze_spec *spec, struct err *err);
 
-/* Whether each decision of the policy is known a turn ahead, which annealing needs. */
-bool freeze_known_ahead(enum freeze_policy policy);
-
 /* Whether the policy needs gradient norms. A run must then compute them in each step. */
 bool freeze_uses_norms(enum freeze_policy policy);
 

@@ -89,11 +89,6 @@ void model_set_attention(struct model *model, enum attention_kind attention)
 
 const char *const context_kind_names[] = {"ring", "all-gather", "ulysses", NULL};
 
-const char *context_kind_name(enum context_kind kind)
-{
-    return (unsigned)kind < CONTEXT_KIND_COUNT ? context_kind_names[kind] : "?";
-}
-
 bool attention_is_unfused(enum attention_kind kind)
 {
     return kind == ATTENTION_UNFUSED || kind == ATTENTION_EAGER;

@@ -40,8 +40,6 @@ enum context_kind {
 };
 enum { CONTEXT_MAX = 4096 };                   /* replicas that may divide a sample */
 extern const char *const context_kind_names[]; /* by value, NULL-terminated */
-const char *context_kind_name(enum context_kind kind);
-extern const char *const context_kind_names[]; /* by kind, NULL-terminated */
 
 #ifdef __cplusplus
 }

@@ -82,7 +82,10 @@ static double best_fit(const double *lengths, const double *weights, int num)
     return sum_of(weights, num) / rows;
 }
 
-double packing_documents(const double *lengths, const double *weights, int num, bool ahead)
+/* Documents per row that are packed in their order, a new row where one does not fit (next fit), as
+ * elapse-exec packs; with `ahead` as packers do that look for the best row among all. Lengths are
+ * shares of a row, each with a weight. */
+static double documents_per_row(const double *lengths, const double *weights, int num, bool ahead)
 {
     return ahead ? best_fit(lengths, weights, num) : next_fit(lengths, weights, num);
 }
@@ -251,7 +254,7 @@ enum status model_set_packing(struct model *model, const struct packing_ask *ask
     keep_lengths(model, lengths, weights, num);
     model->packing.documents =
         ask->rows == FILL_PACKED
-            ? packing_documents(shares, weights, num, framework && framework->packs_ahead)
+            ? documents_per_row(shares, weights, num, framework && framework->packs_ahead)
             : 1;
     model->packing.tokens = fmin(model->packing.documents * mean, model->seq);
     model->packing.apart = ask->rows == FILL_PACKED && !attention_is_unfused(ask->attention) &&

@@ -47,11 +47,6 @@ double model_document_pairs(const struct model *model, int layer);
  * documents one by one their length, each weighted by its tokens. */
 int64_t model_core_tokens(const struct model *model);
 
-/* Documents per row that are packed in their order, a new row where one does not fit (next fit), as
- * elapse-exec packs; with `ahead` as packers do that look for the best row among all. Lengths are
- * shares of a row, each with a weight. */
-double packing_documents(const double *lengths, const double *weights, int num, bool ahead);
-
 #ifdef __cplusplus
 }
 #endif

@@ -24,10 +24,6 @@ struct cut {
 
 void cut_clear(struct cut *cut);
 
-/* Check the counts; cut_sizes() calls this first. ERR_INPUT: a count below 1, or more than 2^20
- * items; ERR_INFEASIBLE: more stages than items. */
-enum status cut_check_counts(int num_items, int num_stages, struct err *err);
-
 /* Cut sizes[0..num_items) into num_stages runs so that the largest sum is minimal. *cut must be
  * zeroed or cleared and is untouched on failure. ERR_INPUT: num_stages or num_items < 1, a negative
  * size, a sum beyond int64; ERR_INFEASIBLE: more stages than items. Time O(num_items + num_stages *

@@ -16,7 +16,7 @@ void cut_clear(struct cut *cut)
     *cut = (struct cut){0};
 }
 
-enum status cut_check_counts(int num_items, int num_stages, struct err *err)
+static enum status check_counts(int num_items, int num_stages, struct err *err)
 {
     if (num_stages < 1)
         return err_set(err, ERR_INPUT, "stages must be at least 1, got %d", num_stages);
@@ -75,7 +75,7 @@ enum status cut_sizes(const int64_t *sizes, int num_items, int num_stages, struc
 {
     struct cut got = {.num_stages = num_stages, .num_items = num_items};
     int64_t *prefix = NULL, low = 0, high;
-    enum status rc = cut_check_counts(num_items, num_stages, err);
+    enum status rc = check_counts(num_items, num_stages, err);
     if (rc != OK)
         return rc;
     prefix = malloc(((size_t)num_items + 1) * sizeof *prefix);

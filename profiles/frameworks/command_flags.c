@@ -1,4 +1,4 @@
-/* The reader of flags. flags_take() finds the row of a flag and checks its value; the values are kept
+/* The reader of flags. take() finds the row of a flag and checks its value; the values are kept
  * as texts, one a row. */
 #include "profiles/frameworks/command_flags.h"
 
@@ -125,8 +125,10 @@ static enum status check_value(const struct command_flags *flags, const struct f
     }
 }
 
-enum status flags_take(struct command_flags *flags, const char *name, const char *value,
-                       struct err *err)
+/* Take one flag. value: NULL without one. ERR_INPUT: a bad value, a value that the script leaves
+ * open, or a flag that is refused. */
+static enum status take(struct command_flags *flags, const char *name, const char *value,
+                        struct err *err)
 {
     const int i = row_of(flags, name);
     const struct flag_row *const row = i >= 0 ? &flags->rows[i] : NULL;
@@ -283,7 +285,7 @@ enum status flags_take_words(struct command_flags *flags, char *const *words, in
         const int row = row_of(flags, name);
         const enum flag_kind kind = row < 0 ? FLAG_FREE : flags->rows[row].kind;
         if (word[2 + n]) {
-            rc = flags_take(flags, name, word + 3 + n, err);
+            rc = take(flags, name, word + 3 + n, err);
             continue;
         }
         char *values = NULL;
@@ -298,7 +300,7 @@ enum status flags_take_words(struct command_flags *flags, char *const *words, in
             fprintf(out, "%s%s", i > first ? " " : "", words[i]);
         if (fclose(out) != 0)
             rc = err_nomem(err);
-        THEN(flags_take(flags, name, i > first ? values : NULL, err));
+        THEN(take(flags, name, i > first ? values : NULL, err));
         free(values);
     }
     return rc;
@@ -336,7 +338,7 @@ static enum status take_member(struct command_flags *flags, const char *path, bo
         return OK;
     if (!word)
         rc = json_text(value, false, &text, err);
-    THEN(flags_take(flags, path, word ? word : text, err));
+    THEN(take(flags, path, word ? word : text, err));
     free(text);
     return rc;
 }

@@ -48,10 +48,6 @@ struct command_flags {
 enum status flags_begin(struct command_flags *flags, struct err *err);
 void flags_clear(struct command_flags *flags);
 
-/* Take one flag. value: NULL without one. ERR_INPUT: a bad value, a value that the script leaves
- * open, or a flag that is refused. */
-enum status flags_take(struct command_flags *flags, const char *name, const char *value,
-                       struct err *err);
 /* Take words "--name value", "--name=value". Those before the program (a .py file, or a module after
  * -m) are the launcher's: of these only the number of processes is read, and named if it is not
  * num_devices. */
