@@ -34,18 +34,16 @@ struct stream {
 struct direct {
     struct step *step;
     struct arrays arrays; /* all of these */
-    int *runs_as;         /* by replica: the replica that runs for it */
-    int *slot;            /* by replica that runs: the index of its messages and latencies */
-    struct mail *mail;    /* [slot][link][micro-batch] */
+    struct mail *mail;    /* [run][link][micro-batch] */
     int64_t *excess;      /* the same: time that slowness added; NULL: nothing is slow */
-    int64_t *latency;     /* [slot][link] */
+    int64_t *latency;     /* [run][link] */
     int64_t *now;         /* by proc: how far its list has run */
     int *stack, num_stacked;
     struct bucket_run *tied;         /* by replica */
     int *devices;                    /* scratch: the holders of a stage */
     const struct bucket_run **order; /* scratch: the buckets of a rank */
-    struct stream *streams;          /* [slot][link], then [stage], then by replica */
-    int num_slots, num_streams;
+    struct stream *streams;          /* [run][link], then [stage], then by replica */
+    int num_streams;
     int *first_user, *users; /* by resource: the streams over it, first_user[r] .. */
     int *seen;               /* scratch, by resource */
 };
@@ -58,7 +56,7 @@ static int64_t later(int64_t a, int64_t b)
 static int64_t mail_index(const struct direct *d, int replica, int link, int microbatch)
 {
     const struct step *step = d->step;
-    return ((int64_t)d->slot[replica] * step->num_links + link) * step->num_microbatches +
+    return ((int64_t)step->run_of[replica] * step->num_links + link) * step->num_microbatches +
            microbatch;
 }
 
@@ -71,7 +69,7 @@ static inline void send(struct direct *d, int proc, struct op op, int64_t now_ns
     const struct workload *w = step->workload;
     const int replica = p->replica, link = step_link(step, op);
     const int64_t index = mail_index(d, replica, link, op.microbatch);
-    const int64_t latency = d->latency[d->slot[replica] * step->num_links + link];
+    const int64_t latency = d->latency[step->run_of[replica] * step->num_links + link];
     const int64_t ns = workload_edge_ns(w, w->class_of_replica[replica], link / 2, link & 1,
                                         mb_size(step, op.microbatch));
     struct mail *mail = &d->mail[index];
@@ -110,7 +108,7 @@ static inline int64_t receive(struct direct *d, int proc, struct op op, int64_t 
     const struct workload *w = step->workload;
     const int64_t ns = workload_edge_ns(w, w->class_of_replica[replica], link / 2, link & 1,
                                         mb_size(step, op.microbatch));
-    const int64_t latency = d->latency[d->slot[replica] * step->num_links + link];
+    const int64_t latency = d->latency[step->run_of[replica] * step->num_links + link];
     const struct arrival arrival = {.grad = link & 1,
                                     .cause = (uint8_t)mail->cause,
                                     .sent_ns = mail->arrive_ns - later(ns, latency),
@@ -308,8 +306,7 @@ static bool run_tied(struct direct *d, int replica)
 
 static bool runs_itself(const struct direct *d, int proc)
 {
-    const int replica = proc / d->step->num_ranks;
-    return d->runs_as[replica] == replica;
+    return step_runs(d->step, proc / d->step->num_ranks);
 }
 
 /* NORM of all procs (time-5). Returns false if some do not reach it next. */
@@ -348,7 +345,7 @@ static bool run_tails(struct direct *d)
 {
     struct step *step = d->step;
     for (int r = 0; r < step->num_pipelines && step->full->tied; r++)
-        if (d->runs_as[r] == r && !run_tied(d, r))
+        if (step_runs(step, r) && !run_tied(d, r))
             return false;
     if (step->full->norm && !run_norm(d))
         return false;
@@ -467,20 +464,21 @@ static void use_paths(struct direct *d, bool count)
         for (int l = 0; l < L; l++) {
             const int *device = &step->plan->device[r * step->num_ranks];
             const struct link *link = &step->links[l];
-            const int stream = d->slot[d->runs_as[r]] * L + l;
+            const int stream = step->run_of[r] * L + l;
             if (d->streams[stream].count > 0)
                 use_path(d, stream, device[link->from_rank], device[link->to_rank], false, count);
         }
     for (int s = 0; s < w->num_stages && step_has_rings(step); s++) {
         workload_holders(w, step->plan, s, d->devices);
         for (int i = 0; i < n; i++)
-            use_path(d, d->num_slots * L + s, d->devices[i], d->devices[(i + 1) % n], true, count);
+            use_path(d, step->num_runs * L + s, d->devices[i], d->devices[(i + 1) % n], true,
+                     count);
     }
     for (int r = 0; r < n && step->full->tied; r++) {
         int ends[2];
         workload_tied_devices(w, step->plan, r, ends);
         for (int i = 0; i < 2; i++)
-            use_path(d, d->num_slots * L + w->num_stages + r, ends[i], ends[1 - i], true, count);
+            use_path(d, step->num_runs * L + w->num_stages + r, ends[i], ends[1 - i], true, count);
     }
 }
 
@@ -491,26 +489,26 @@ static bool find_streams(struct direct *d)
     const struct workload *w = step->workload;
     const int L = step->num_links, M = step->num_microbatches;
     for (int r = 0; r < step->num_pipelines; r++)
-        for (int l = 0; l < L && d->runs_as[r] == r; l++) {
+        for (int l = 0; l < L && step_runs(step, r); l++) {
             const int64_t sent =
                 step->links[l].num_sent[MB_FULL] + step->links[l].num_sent[MB_LAST];
             struct stream stream = {.mail = &d->mail[mail_index(d, r, l, 0)], .count = M};
             for (int mb = 0; mb < MB_SIZES; mb++)
                 stream.wire_ns[mb] =
                     later(0, workload_edge_ns(w, w->class_of_replica[r], l / 2, l & 1, mb) -
-                                 d->latency[d->slot[r] * L + l]);
+                                 d->latency[step->run_of[r] * L + l]);
             if (sent > 0 && sent < M)
                 return false;
             if (sent > 0 && stream.wire_ns[MB_FULL] + stream.wire_ns[MB_LAST] > 0)
-                d->streams[d->slot[r] * L + l] = stream;
+                d->streams[step->run_of[r] * L + l] = stream;
         }
-    struct stream *at = &d->streams[d->num_slots * L];
+    struct stream *at = &d->streams[step->num_runs * L];
     for (int s = 0; s < w->num_stages; s++)
         *at++ = (struct stream){.runs = &step->buckets[w->first_bucket[s]],
                                 .count = w->first_bucket[s + 1] - w->first_bucket[s],
                                 .latency_ns = step->ring_latency_ns[s]};
     for (int r = 0; r < step->num_pipelines && step->full->tied; r++)
-        *at++ = (struct stream){.runs = &d->tied[d->runs_as[r]],
+        *at++ = (struct stream){.runs = &d->tied[step->runs[step->run_of[r]].replica],
                                 .count = 1,
                                 .latency_ns = step_tied_latency_ns(step, r)};
     return true;
@@ -549,28 +547,14 @@ static enum status check_links(struct direct *d, bool *apart, struct err *err)
 
 /* --- the step ---------------------------------------------------------------------------------- */
 
-/* Choose which replicas run. Drawn times differ from replica to replica, and so do recorded ops. */
 static enum status direct_init(struct direct *d, struct err *err)
 {
     const struct step *step = d->step;
     const struct workload *w = step->workload;
-    const struct sim_options *options = step->options;
-    const bool drawn = options->jitter > 0 || options->low;
+    const bool drawn = step->options->jitter > 0 || step->options->low;
     const size_t n = (size_t)step->num_pipelines, L = (size_t)step->num_links;
-    d->runs_as = arrays_new(&d->arrays, n, sizeof *d->runs_as);
-    d->slot = arrays_new(&d->arrays, n, sizeof *d->slot);
-    int *first = arrays_new(&d->arrays, (size_t)w->num_classes, sizeof *first);
-    if (d->arrays.failed)
-        return err_nomem(err);
-    for (int r = 0; r < step->num_pipelines; r++) {
-        int *of_class = &first[w->class_of_replica[r]]; /* 1 + the first replica of the class */
-        d->runs_as[r] = drawn || step->ops || *of_class == 0 ? r : *of_class - 1;
-        *of_class = *of_class == 0 ? r + 1 : *of_class;
-        if (d->runs_as[r] == r)
-            d->slot[r] = d->num_slots++;
-    }
-    const size_t slots = (size_t)d->num_slots, links = slots * L + 1;
-    d->num_streams = d->num_slots * step->num_links + w->num_stages +
+    const size_t links = (size_t)step->num_runs * L + 1;
+    d->num_streams = step->num_runs * step->num_links + w->num_stages +
                      (step->full->tied ? step->num_pipelines : 0);
     d->mail = arrays_new(&d->arrays, links, (size_t)step->num_microbatches * sizeof *d->mail);
     if (drawn || step->slow)
@@ -585,21 +569,10 @@ static enum status direct_init(struct direct *d, struct err *err)
     d->streams = arrays_new(&d->arrays, (size_t)d->num_streams + 1, sizeof *d->streams);
     if (d->arrays.failed)
         return err_nomem(err);
-    for (int r = 0; r < step->num_pipelines; r++)
-        for (int l = 0; l < step->num_links && d->runs_as[r] == r; l++)
-            d->latency[d->slot[r] * step->num_links + l] = step_latency_ns(step, r, l);
+    for (int i = 0; i < step->num_runs; i++)
+        for (int l = 0; l < step->num_links; l++)
+            d->latency[i * step->num_links + l] = step_latency_ns(step, step->runs[i].replica, l);
     return OK;
-}
-
-/* Give each device the account of the one that ran for it. */
-static void copy_procs(struct direct *d)
-{
-    struct step *step = d->step;
-    for (int i = 0; i < step->num_procs; i++) {
-        const int from = d->runs_as[i / step->num_ranks];
-        step->procs[i] = step->procs[from * step->num_ranks + i % step->num_ranks];
-        step->procs[i].replica = i / step->num_ranks;
-    }
 }
 
 enum status direct_run(struct step *step, bool *done, struct err *err)
@@ -608,15 +581,13 @@ enum status direct_run(struct step *step, bool *done, struct err *err)
     enum status rc = direct_init(&d, err);
     *done = rc == OK;
     for (int r = 0; r < step->num_pipelines && *done; r++)
-        *done = d.runs_as[r] != r || run_replica(&d, r);
+        *done = !step_runs(step, r) || run_replica(&d, r);
     if (*done) {
         run_rings(step);
         *done = run_tails(&d);
     }
     if (*done)
         rc = check_links(&d, done, err);
-    if (rc == OK && *done)
-        copy_procs(&d);
     arrays_clear(&d.arrays);
     return rc;
 }

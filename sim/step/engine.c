@@ -259,6 +259,35 @@ static enum status out_of_memory(const struct step *step, struct err *err)
     return rc;
 }
 
+static enum status run_events(struct step *step, enum step_groups groups, bool *shared, bool *done,
+                              struct err *err)
+{
+    const enum status rc = step_group(step, groups, err);
+    if (rc != OK)
+        return rc;
+    step_rewind(step);
+    return event_run(step, shared, done, err);
+}
+
+/* Run the step in the first way that can. */
+static enum status run(struct step *step, bool *shared, struct err *err)
+{
+    bool done = false;
+    enum status rc = OK;
+    *shared = false;
+    if (!step->options->every_event) {
+        rc = step_group(step, GROUP_CLASSES, err);
+        THEN(direct_run(step, &done, err));
+        if (!done)
+            THEN(run_events(step, GROUP_ALIKE, shared, &done, err));
+    }
+    if (!done)
+        THEN(run_events(step, GROUP_NONE, shared, &done, err));
+    if (rc == OK)
+        step_share_accounts(step);
+    return rc;
+}
+
 enum status sim_step(const struct schedule *full, const struct workload *workload,
                      const struct setting *setting, const struct plan *plan,
                      const struct sim_options *options, struct sim_result *result, struct err *err)
@@ -276,12 +305,8 @@ enum status sim_step(const struct schedule *full, const struct workload *workloa
     enum status rc = step_init(&step, err);
     if (rc != OK)
         goto out;
-    bool shared = false, done = false;
-    rc = options->every_event ? OK : direct_run(&step, &done, err);
-    if (rc == OK && !done) {
-        step_rewind(&step);
-        rc = event_run(&step, &shared, err);
-    }
+    bool shared = false;
+    rc = run(&step, &shared, err);
     if (rc != OK)
         goto out;
     if (step.full_ns != INT64_MAX) {

@@ -28,34 +28,40 @@ struct events {
     int32_t first_end, first_start, first_bucket; /* entries */
     uint8_t *arrived;                             /* owned; by channel, then micro-batch */
     int64_t *latency;                             /* owned; by channel, ns */
-    int *running;   /* owned, by stage of the plan: bucket that is on its ring, -1 none */
-    int *devices;   /* owned; scratch: the holders of a stage */
-    bool no_memory; /* of the host: the transfer pool could not grow */
+    int *running;        /* owned, by stage of the plan: bucket that is on its ring, -1 none */
+    int64_t *reduced_ns; /* owned, by rank: when a bucket of it has last ended */
+    int *devices;        /* owned; scratch: the holders of a stage */
+    bool no_memory;      /* of the host: the transfer pool could not grow */
 };
 
 static void add_channels(struct events *e)
 {
     const struct step *step = e->step;
     const struct workload *w = step->workload;
-    for (int r = 0; r < step->num_pipelines; r++) {
-        const int *device = &step->plan->device[r * step->num_ranks];
-        for (int l = 0; l < step->num_links; l++) {
-            int channel = r * step->num_links + l;
-            int from = device[step->links[l].from_rank], to = device[step->links[l].to_rank];
-            network_add_pair(&e->network, channel, from, to);
-            e->latency[channel] = step_latency_ns(step, r, l);
+    for (int channel = 0; channel < e->first_ring; channel++) {
+        const struct replica_run *run = &step->runs[channel / step->num_links];
+        const int l = channel % step->num_links;
+        for (int i = 0; i < run->num_members; i++) {
+            const int *device =
+                &step->plan->device[step->members[run->first_member + i] * step->num_ranks];
+            network_add_pair(&e->network, channel, device[step->links[l].from_rank],
+                             device[step->links[l].to_rank]);
         }
+        e->latency[channel] = step_latency_ns(step, run->replica, l);
     }
     for (int s = 0; s < w->num_stages && step_has_rings(step); s++) {
         workload_holders(w, step->plan, s, e->devices);
         network_add_ring(&e->network, e->first_ring + s, e->devices, w->num_pipelines);
         e->latency[e->first_ring + s] = step->ring_latency_ns[s];
     }
-    for (int r = 0; r < step->num_pipelines && step->full->tied; r++) {
-        int ends[2];
-        workload_tied_devices(w, step->plan, r, ends);
-        network_add_ring(&e->network, e->first_tied + r, ends, 2);
-        e->latency[e->first_tied + r] = step_tied_latency_ns(step, r);
+    for (int i = 0; i < step->num_runs && step->full->tied; i++) {
+        const struct replica_run *run = &step->runs[i];
+        for (int j = 0; j < run->num_members; j++) {
+            int ends[2];
+            workload_tied_devices(w, step->plan, step->members[run->first_member + j], ends);
+            network_add_ring(&e->network, e->first_tied + i, ends, 2);
+        }
+        e->latency[e->first_tied + i] = step_tied_latency_ns(step, run->replica);
     }
     network_ready(&e->network);
 }
@@ -65,8 +71,8 @@ static enum status events_init(struct events *e, struct step *step, struct err *
     *e = (struct events){.step = step};
     const int holders = step->workload->num_pipelines;
     int stages = step_has_rings(step) ? step->workload->num_stages : 0;
-    int64_t pairs = (int64_t)step->num_pipelines * step->num_links;
-    int64_t ties = step->full->tied ? step->num_pipelines : 0;
+    int64_t pairs = (int64_t)step->num_runs * step->num_links;
+    int64_t ties = step->full->tied ? step->num_runs : 0;
     int64_t channels = pairs + stages + ties;
     int64_t entries = step->num_procs + 2 * channels + step->workload->num_buckets;
     if (entries > INT32_MAX / 4)
@@ -81,15 +87,16 @@ static enum status events_init(struct events *e, struct step *step, struct err *
     e->arrived = calloc((size_t)(pairs * step->num_microbatches) + 1, 1);
     e->latency = calloc((size_t)channels + 1, sizeof *e->latency);
     e->running = malloc(((size_t)step->workload->num_stages + 1) * sizeof *e->running);
+    e->reduced_ns = calloc((size_t)step->num_ranks, sizeof *e->reduced_ns);
     e->devices = calloc((size_t)holders, sizeof *e->devices);
-    if (!e->arrived || !e->latency || !e->running || !e->devices)
+    if (!e->arrived || !e->latency || !e->running || !e->reduced_ns || !e->devices)
         return err_nomem(err);
     for (int s = 0; s < step->workload->num_stages; s++)
         e->running[s] = -1;
     enum status rc = event_queue_init(&e->queue, (int32_t)entries, err);
     THEN(network_init(&e->network, step->cluster, e->num_channels,
-                      PATH_MAX_HOPS * (pairs + (int64_t)stages * holders + 2 * ties), &e->queue,
-                      e->first_end, err));
+                      PATH_MAX_HOPS * (pairs + (int64_t)stages * holders + 2 * ties), step->alike,
+                      &e->queue, e->first_end, err));
     if (rc == OK)
         add_channels(e);
     return rc;
@@ -102,6 +109,7 @@ static void events_clear(struct events *e)
     free(e->arrived);
     free(e->latency);
     free(e->running);
+    free(e->reduced_ns);
     free(e->devices);
 }
 
@@ -141,7 +149,7 @@ static void start_ring(struct events *e, int stage, int64_t now_ns)
     if (e->running[stage] >= 0 || b == w->first_bucket[stage + 1])
         return;
     struct bucket_run *run = &step->buckets[b];
-    if (run->num_ready < w->num_pipelines || run->ready_ns > now_ns)
+    if (run->num_ready < step->num_runs || run->ready_ns > now_ns)
         return;
     e->running[stage] = b;
     run->start_ns = now_ns;
@@ -176,13 +184,13 @@ static void advance(struct events *e, int proc, int64_t now_ns);
 static void reach_tied(struct events *e, int proc, int64_t now_ns)
 {
     struct step *step = e->step;
-    const int replica = proc / step->num_ranks;
-    struct tied_run *run = &step->tied[replica];
+    const int index = step->run_of[proc / step->num_ranks];
+    struct tied_run *run = &step->tied[index];
     step->procs[proc].state = PROC_TIED;
     if (++run->num_ready < 2)
         return;
     run->start_ns = now_ns;
-    send(e, e->first_tied + replica, 0, NULL, now_ns);
+    send(e, e->first_tied + index, 0, NULL, now_ns);
 }
 
 /* NORM starts when the last proc has reached it (time-5). */
@@ -190,11 +198,12 @@ static void reach_norm(struct events *e, int proc, int64_t now_ns)
 {
     struct step *step = e->step;
     step->procs[proc].state = PROC_NORM;
-    if (++step->num_norm < step->num_procs)
+    if (++step->num_norm < step->num_runs * step->num_ranks)
         return;
     step->norm_from_ns = now_ns;
     for (int i = 0; i < step->num_procs; i++)
-        event_queue_push(&e->queue, i, EVENT_DEVICE, now_ns + step->workload->norm_ns);
+        if (step_runs(step, i / step->num_ranks))
+            event_queue_push(&e->queue, i, EVENT_DEVICE, now_ns + step->workload->norm_ns);
 }
 
 /* The last backward of a stage runs on one of its holders from start_ns to end_ns. That makes its
@@ -212,7 +221,7 @@ static void last_backward(struct events *e, struct op op, int64_t start_ns, int6
             ready = start_ns;
         if (ready > run->ready_ns)
             run->ready_ns = ready;
-        if (++run->num_ready == w->num_pipelines)
+        if (++run->num_ready == step->num_runs)
             event_queue_push(&e->queue, e->first_bucket + b, EVENT_BUCKET, run->ready_ns);
     }
 }
@@ -222,7 +231,7 @@ static bool message_missing(struct events *e, int proc, struct op op)
 {
     struct step *step = e->step;
     struct proc *p = &step->procs[proc];
-    const int channel = p->replica * step->num_links + step_link(step, op);
+    const int channel = step->run_of[p->replica] * step->num_links + step_link(step, op);
     const int64_t message = (int64_t)channel * step->num_microbatches + op.microbatch;
     if (e->arrived[message])
         return false;
@@ -275,7 +284,8 @@ static void advance(struct events *e, int proc, int64_t now_ns)
         switch (op.kind) {
         case OP_SEND_ACT:
         case OP_SEND_GRAD:
-            send(e, p->replica * step->num_links + step_link(step, op), op.microbatch, p, now_ns);
+            send(e, step->run_of[p->replica] * step->num_links + step_link(step, op), op.microbatch,
+                 p, now_ns);
             p->sending += step->workload->sends_blocking;
             continue;
         case OP_RECV_ACT:
@@ -319,7 +329,8 @@ static void release_sender(struct events *e, int proc, int64_t now_ns)
 static void deliver_message(struct events *e, int channel, const struct transfer *t, int64_t now_ns)
 {
     struct step *step = e->step;
-    const int replica = channel / step->num_links, link = channel % step->num_links;
+    const int replica = step->runs[channel / step->num_links].replica;
+    const int link = channel % step->num_links;
     if (step->ops)
         step_record_send(step, replica, link, t->message, t->sent_ns, now_ns);
     const int64_t message = (int64_t)channel * step->num_microbatches + t->message;
@@ -339,17 +350,17 @@ static void deliver_message(struct events *e, int channel, const struct transfer
         release_sender(e, replica * step->num_ranks + step->links[link].from_rank, now_ns);
 }
 
-/* TIED of a replica has ended on both its ranks. */
-static void deliver_tied(struct events *e, int replica, int64_t now_ns)
+/* TIED of a run's replica has ended on both its ranks. */
+static void deliver_tied(struct events *e, int run, int64_t now_ns)
 {
     struct step *step = e->step;
+    const int replica = step->runs[run].replica;
     const struct schedule *full = step->full;
     for (int end = 0; end < 2; end++) {
         const int rank = full->rank_of_stage[end * (full->num_stages - 1)];
         const int proc = replica * step->num_ranks + rank;
         struct proc *p = &step->procs[proc];
-        step_together(step, proc, full->ranks[rank].ops[p->pc++], step->tied[replica].start_ns,
-                      now_ns);
+        step_together(step, proc, full->ranks[rank].ops[p->pc++], step->tied[run].start_ns, now_ns);
         advance(e, proc, now_ns);
     }
 }
@@ -363,10 +374,12 @@ static void deliver_bucket(struct events *e, int stage, int bucket, int64_t now_
     step->stage_done[stage]++;
     e->running[stage] = -1;
     start_ring(e, stage, now_ns);
-    const struct workload *w = step->workload;
-    const int rank = w->rank_of_stage[stage];
-    for (int i = 0; i < w->num_pipelines; i++) {
-        const int proc = i * step->num_ranks + rank;
+    const int rank = step->workload->rank_of_stage[stage];
+    /* Of buckets that end together, the first decides what their rank's wait is counted as. */
+    e->network.unsure |= step->alike && e->reduced_ns[rank] == now_ns;
+    e->reduced_ns[rank] = now_ns;
+    for (int i = 0; i < step->num_runs; i++) {
+        const int proc = step->runs[i].replica * step->num_ranks + rank;
         struct proc *p = &step->procs[proc];
         if (p->state != PROC_BUCKET)
             continue;
@@ -396,14 +409,14 @@ static int64_t wire_ns(const struct events *e, int channel, int32_t message)
     const struct step *step = e->step;
     const struct workload *w = step->workload;
     if (channel < e->first_ring) {
-        const int class_index = w->class_of_replica[channel / step->num_links];
+        const int class_index = step_class(step, channel / step->num_links);
         const int link = channel % step->num_links;
         return workload_edge_ns(w, class_index, link / 2, link & 1, mb_size(step, message)) -
                e->latency[channel];
     }
     if (channel < e->first_tied)
         return step->ring_ns[message];
-    return workload_tied_ns(w, w->class_of_replica[channel - e->first_tied]) - e->latency[channel];
+    return workload_tied_ns(w, step_class(step, channel - e->first_tied)) - e->latency[channel];
 }
 
 static void start_transfer(struct events *e, int channel, int64_t now_ns)
@@ -427,7 +440,7 @@ static void start_transfer(struct events *e, int channel, int64_t now_ns)
 static enum status deadlock(const struct step *step, struct err *err)
 {
     for (int i = 0; i < step->num_procs; i++) {
-        if (step->procs[i].state != PROC_DONE)
+        if (step_runs(step, i / step->num_ranks) && step->procs[i].state != PROC_DONE)
             return schedule_deadlock(step->full, i / step->num_ranks, i % step->num_ranks,
                                      step->procs[i].pc, err);
     }
@@ -495,14 +508,15 @@ static void prefetch_next(const struct events *e, enum event_kind kind)
     }
 }
 
-enum status event_run(struct step *step, bool *shared, struct err *err)
+enum status event_run(struct step *step, bool *shared, bool *done, struct err *err)
 {
     struct events e;
     enum status rc = events_init(&e, step, err);
     if (rc != OK)
         goto out;
     for (int proc = 0; proc < step->num_procs; proc++)
-        advance(&e, proc, step->origin_ns);
+        if (step_runs(step, proc / step->num_ranks))
+            advance(&e, proc, step->origin_ns);
     int64_t now = step->origin_ns, popped = 0;
     for (;;) {
         if (step->options->progress && (++popped & 0xfffff) == 0)
@@ -512,15 +526,16 @@ enum status event_run(struct step *step, bool *shared, struct err *err)
         enum event_kind kind;
         int64_t time;
         const int32_t entry = event_queue_pop(&e.queue, &kind, &time);
-        if (entry < 0 || time > step->full_ns || e.no_memory)
+        if (entry < 0 || time > step->full_ns || e.no_memory || e.network.unsure)
             break;
         now = time;
         prefetch_next(&e, kind);
         handle(&e, kind, entry, now);
     }
+    *done = !e.network.unsure;
     if (e.no_memory)
         rc = err_nomem(err);
-    else if (step->full_ns == INT64_MAX)
+    else if (*done && step->full_ns == INT64_MAX)
         rc = deadlock(step, err);
     *shared = e.network.met;
 out:

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 
 enum status network_init(struct network *network, const struct cluster *cluster, int num_channels,
-                         int64_t max_hops, struct event_queue *queue, int32_t first_entry,
-                         struct err *err)
+                         int64_t max_hops, const int32_t *alike, struct event_queue *queue,
+                         int32_t first_entry, struct err *err)
 {
     if (max_hops > INT32_MAX)
         return err_set(err, ERR_INPUT, "network: %lld hops, at most %d", (long long)max_hops,
@@ -19,6 +19,7 @@ enum status network_init(struct network *network, const struct cluster *cluster,
     got.cluster = cluster;
     got.num_channels = num_channels;
     got.num_resources = cluster_num_resources(cluster);
+    got.alike = alike;
     got.queue = queue;
     got.first_entry = first_entry;
     got.free_transfer = -1;
@@ -32,12 +33,16 @@ enum status network_init(struct network *network, const struct cluster *cluster,
     got.fill = arrays_new(&got.arrays, resources, sizeof *got.fill);
     got.fill_channels = arrays_new(&got.arrays, channels + 1, sizeof *got.fill_channels);
     got.edge_count = arrays_new(&got.arrays, resources, sizeof *got.edge_count);
+    got.hop_of = arrays_new(&got.arrays, resources, sizeof *got.hop_of);
     if (got.arrays.failed) {
         network_clear(&got);
         return err_nomem(err);
     }
     for (int r = 0; r < got.num_resources; r++)
         got.resources[r].capacity = cluster_capacity(cluster, r);
+    for (int c = 0; c < num_channels; c++)
+        got.channels[c] = (struct channel){
+            .head = -1, .tail = -1, .wait_head = -1, .wait_tail = -1, .solo_rate = INT64_MAX};
     *network = got;
     return OK;
 }
@@ -49,40 +54,43 @@ void network_clear(struct network *network)
     *network = (struct network){0};
 }
 
-static struct channel *new_channel(struct network *network, int channel)
+/* A path of the channel crosses a resource `count` times. */
+static void cross(struct network *network, int channel, int32_t resource, int32_t count)
 {
     struct channel *c = &network->channels[channel];
-    c->first_hop = network->num_hops;
-    c->num_hops = 0;
-    c->head = c->tail = c->wait_head = c->wait_tail = -1;
-    c->solo_rate = INT64_MAX;
-    return c;
-}
-
-static void add_hop(struct network *network, int channel, int32_t resource, int32_t weight)
-{
-    struct channel *c = &network->channels[channel];
-    struct resource *r = &network->resources[resource];
-    int64_t rate = r->capacity / weight;
+    const int32_t on = network->alike ? network->alike[resource] : resource;
+    const int64_t rate = network->resources[resource].capacity / count;
+    c->num_crossed++;
     if (rate < c->solo_rate)
         c->solo_rate = rate > 0 ? rate : 1;
-    network->hops[network->num_hops++] = (struct hop){resource, weight, channel, -1};
-    c->num_hops++;
-    r->num_hops++;
+    struct hop *hop = &network->hops[network->hop_of[on]];
+    if (c->num_hops == 0)
+        c->first_hop = network->num_hops;
+    if (c->num_hops == 0 || hop->channel != channel || hop->resource != on) {
+        network->hop_of[on] = network->num_hops;
+        hop = &network->hops[network->num_hops++];
+        *hop = (struct hop){on, 0, channel, -1};
+        c->num_hops++;
+        network->resources[on].num_hops++;
+    }
+    if (on == resource) {
+        c->twins = c->twins || hop->weight > 0;
+        hop->weight += count;
+    }
 }
 
 void network_add_pair(struct network *network, int channel, int from, int to)
 {
     int32_t path[PATH_MAX_HOPS];
     const int hops = cluster_path(network->cluster, from, to, path);
-    new_channel(network, channel);
+    network->channels[channel].num_paths++;
     for (int i = 0; i < hops; i++)
-        add_hop(network, channel, path[i], 1);
+        cross(network, channel, path[i], 1);
 }
 
 void network_add_ring(struct network *network, int channel, const int *devices, int n)
 {
-    new_channel(network, channel);
+    network->channels[channel].num_paths++;
     int *count = network->edge_count; /* scratch; all entries are 0 between calls */
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < n; i++) {
@@ -92,7 +100,7 @@ void network_add_ring(struct network *network, int channel, const int *devices, 
                 if (pass == 0) {
                     count[used[j]]++;
                 } else if (count[used[j]] > 0) {
-                    add_hop(network, channel, used[j], count[used[j]]);
+                    cross(network, channel, used[j], count[used[j]]);
                     count[used[j]] = 0;
                 }
             }
@@ -191,6 +199,7 @@ void network_start(struct network *network, int channel, int32_t transfer, int64
             hops[i].position = list->num;
             network->active[list->first + list->num++] = c->first_hop + i;
         }
+        shared |= c->twins;
     } else {
         serve(c, now_ns);
     }
@@ -300,6 +309,61 @@ static int64_t share_of(const struct resource *r)
     return share > 0 ? share : 1;
 }
 
+/* Whether all channels of a resource that are not filled yet are also on the other one. Of channels
+ * with several paths this is not known. */
+static bool takes_all(const struct network *network, int32_t resource, int32_t other)
+{
+    const struct hop_list list = network->lists[resource];
+    for (int j = 0; j < list.num; j++) {
+        const struct channel *c =
+            &network->channels[network->hops[network->active[list.first + j]].channel];
+        bool on_it = c->stamp != network->stamp;
+        for (int k = c->first_hop; k < c->first_hop + c->num_hops && c->num_paths == 1; k++)
+            on_it = on_it || network->hops[k].resource == other;
+        if (!on_it)
+            return false;
+    }
+    return true;
+}
+
+/* Whether another resource of the least share may take the channel out and leave others of this one.
+ * That may also be one for which this one stands. */
+static bool taken_alone(const struct network *network, const struct channel *c, int32_t resource,
+                        int64_t least)
+{
+    const bool again = c->num_crossed > c->num_hops * c->num_paths;
+    for (int k = c->first_hop; k < c->first_hop + c->num_hops; k++) {
+        const int32_t other = network->hops[k].resource;
+        if ((other != resource || again) && network->resources[other].share == least &&
+            !takes_all(network, resource, other))
+            return true;
+    }
+    return false;
+}
+
+/* Whether the order in which resources of the least share are filled decides a rate: others may take
+ * channels of this one out, and its remainder is enough for 1 byte/s more for each one left. */
+static bool order_counts(const struct network *network, int32_t resource, int64_t least)
+{
+    const struct resource *r = &network->resources[resource];
+    const int64_t rest = r->left - r->weight * least;
+    const struct hop_list list = network->lists[resource];
+    int64_t taken = 0, smallest = INT64_MAX;
+    for (int j = 0; rest != 0 && j < list.num; j++) {
+        const struct hop *hop = &network->hops[network->active[list.first + j]];
+        const struct channel *c = &network->channels[hop->channel];
+        const int64_t users = (int64_t)hop->weight * c->num_active;
+        const int64_t one = c->num_paths == 1 ? users : c->num_active;
+        if (c->stamp != network->stamp)
+            continue;
+        smallest = one < smallest ? one : smallest;
+        if (taken_alone(network, c, resource, least))
+            taken += users;
+    }
+    const int64_t left = taken < r->weight ? r->weight - taken : smallest;
+    return taken > 0 && (rest < 0 || rest >= left);
+}
+
 static void freeze_channel(struct network *network, int channel, int64_t rate, int64_t now_ns)
 {
     struct channel *c = &network->channels[channel];
@@ -330,16 +394,19 @@ static void fill_component(struct network *network, int32_t first, int64_t now_n
     while (num_channels > 0) {
         int64_t least = INT64_MAX;
         for (int i = 0; i < num;) {
-            const struct resource *r = &network->resources[network->fill[i]];
+            struct resource *r = &network->resources[network->fill[i]];
             if (r->weight == 0) {
                 network->fill[i] = network->fill[--num];
                 continue;
             }
-            int64_t share = share_of(r);
-            if (share < least)
-                least = share;
+            r->share = share_of(r);
+            if (r->share < least)
+                least = r->share;
             i++;
         }
+        for (int i = 0; i < num && network->alike && !network->unsure; i++)
+            if (network->resources[network->fill[i]].share == least)
+                network->unsure = order_counts(network, network->fill[i], least);
         for (int i = 0; i < num; i++) {
             const struct resource *r = &network->resources[network->fill[i]];
             if (r->weight == 0 || share_of(r) != least)

@@ -9,7 +9,12 @@
  *
  * Rates are whole bytes per second. Progressive filling computes them for the resources that are
  * connected to a change. Shares are rounded down and are at least 1. Rates change once for each
- * time, after all events of that time (network_settle()). */
+ * time, after all events of that time (network_settle()).
+ *
+ * The remainder of a rounded share is left to the channels of a resource that are filled last. So
+ * where channels of one resource are filled from several, their order counts, and channels that are
+ * shared alike may differ by 1 byte/s. A network with `alike` fills one of them for all, and says so
+ * in `unsure`. */
 #ifndef ELAPSE_SIM_NETWORK_H
 #define ELAPSE_SIM_NETWORK_H
 
@@ -26,7 +31,7 @@ typedef unsigned __int128 service_t; /* bytes/s x ns: 10^18 B/s for 290 years is
 /* A channel's use of one resource. */
 struct hop {
     int32_t resource;
-    int32_t weight;   /* times the channel crosses it (a ring may leave a node twice) */
+    int32_t weight;   /* times that the channel's paths cross it (a ring may leave a node twice) */
     int32_t channel;  /* the channel that this hop belongs to */
     int32_t position; /* in the resource's list of active hops; -1: the channel is idle */
 };
@@ -51,10 +56,12 @@ struct channel {
     int64_t since_ns; /* the time up to which `served` is counted */
     int64_t solo_rate, rate;
     int32_t first_hop, num_hops;
+    int32_t num_paths, num_crossed; /* as added: paths, and resources on them */
     int32_t num_active, head, tail; /* active transfers; indices into network.transfers */
     int32_t wait_head, wait_tail;   /* transfers still in their latency, first in first out */
     uint32_t stamp;                 /* last fill that visited it */
     bool stale, queued;             /* its event must be set again; its event is in the queue */
+    bool twins;                     /* paths of it meet on a resource */
 };
 
 struct resource {
@@ -62,7 +69,7 @@ struct resource {
     int32_t num_hops;
     uint32_t stamp;
     bool dirty;
-    int64_t left, weight; /* capacity and weight left during filling */
+    int64_t left, weight, share; /* during filling: capacity and weight left, the one / the other */
 };
 
 struct network {
@@ -79,20 +86,25 @@ struct network {
     int32_t num_transfers, max_transfers, free_transfer;
     uint32_t stamp;
     bool met;                  /* two transfers have been on one resource at one time */
+    bool unsure;               /* rounding may have told alike resources apart */
+    const int32_t *alike;      /* borrowed: by resource, the one that stands for it; NULL: itself */
     struct event_queue *queue; /* borrowed; channel c is entry first_entry + c */
     int32_t first_entry;
     const struct cluster *cluster; /* borrowed */
     int *edge_count;               /* scratch of network_add_ring(), num_resources */
+    int32_t *hop_of;               /* by resource: the last hop that was made over it */
 };
 
-/* Make the resources of the cluster, with room for num_channels channels of max_hops hops in all.
- */
+/* Make the resources of the cluster, with room for num_channels channels of max_hops hops in all. With
+ * `alike`, one resource stands for all that are shared alike, and one channel for the paths of a group
+ * of replicas. */
 enum status network_init(struct network *network, const struct cluster *cluster, int num_channels,
-                         int64_t max_hops, struct event_queue *queue, int32_t first_entry,
-                         struct err *err);
+                         int64_t max_hops, const int32_t *alike, struct event_queue *queue,
+                         int32_t first_entry, struct err *err);
 void network_clear(struct network *network);
 
-/* Add channels in the order of their numbers, then call network_ready() once. */
+/* Add the paths of channels, in the order of the channels' numbers, then call network_ready() once.
+ * Paths of one channel have equal capacities and carry equal transfers together. */
 void network_add_pair(struct network *network, int channel, int from, int to);
 void network_add_ring(struct network *network, int channel, const int *devices, int n);
 void network_ready(struct network *network);

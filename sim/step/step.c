@@ -164,6 +164,16 @@ void step_rewind(struct step *step)
     }
 }
 
+void step_share_accounts(struct step *step)
+{
+    for (int i = 0; i < step->num_procs; i++) {
+        const int replica = i / step->num_ranks;
+        const int from = step->runs[step->run_of[replica]].replica;
+        step->procs[i] = step->procs[from * step->num_ranks + i % step->num_ranks];
+        step->procs[i].replica = replica;
+    }
+}
+
 enum status step_init(struct step *step, struct err *err)
 {
     const struct schedule *full = step->full;
@@ -180,6 +190,10 @@ enum status step_init(struct step *step, struct err *err)
         !mul_ok(cells, step->num_microbatches, &cells) || cells > STEP_MAX_CELLS)
         return too_large("messages", cells, err);
 
+    const size_t replicas = (size_t)step->num_pipelines;
+    step->runs = arrays_new(&step->arrays, replicas, sizeof *step->runs);
+    step->run_of = arrays_new(&step->arrays, replicas, sizeof *step->run_of);
+    step->members = arrays_new(&step->arrays, replicas, sizeof *step->members);
     step->links = arrays_new(&step->arrays, (size_t)step->num_links + 1, sizeof *step->links);
     step->surveys = arrays_new(&step->arrays, (size_t)step->num_ranks, sizeof *step->surveys);
     step->last_backward =

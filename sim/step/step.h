@@ -63,6 +63,11 @@ struct tied_run {
     int64_t start_ns;
 };
 
+/* A replica that runs for itself and for others that have its times: members[first_member ..]. */
+struct replica_run {
+    int replica, first_member, num_members;
+};
+
 struct step {
     const struct schedule *full;
     const struct workload *workload;
@@ -72,9 +77,13 @@ struct step {
     const struct sim_options *options;
     int num_ranks, num_pipelines, num_procs, num_links, num_microbatches;
     bool async_host;
-    bool slow;                   /* some device has a speed below 1 */
-    int64_t origin_ns;           /* when the first op starts */
-    struct arrays arrays;        /* those from links to ring_ns, and stage_done, tied */
+    bool slow;                /* some device has a speed below 1 */
+    int64_t origin_ns;        /* when the first op starts */
+    struct arrays arrays;     /* those from runs to ring_ns, and stage_done, tied */
+    struct replica_run *runs; /* num_runs */
+    int num_runs;
+    int *run_of, *members;       /* by replica: the run that has its times; replicas by run */
+    int32_t *alike;              /* by resource: the first one shared alike; NULL: each is alone */
     struct link *links;          /* num_links */
     struct rank_survey *surveys; /* num_ranks */
     int64_t *last_backward;      /* num_stages: op index in its rank's list; -1 none */
@@ -101,11 +110,33 @@ void step_clear(struct step *step);
 /* Put all devices back to the start of their lists, as step_init() leaves them. */
 void step_rewind(struct step *step);
 
-/* Run the step with every message as a transfer on the network, event by event. ERR_INFEASIBLE on
- * deadlock; an overflow is left in full_ns. *shared: two transfers shared a port or an uplink. */
-enum status event_run(struct step *step, bool *shared, struct err *err);
+/* Choose which replicas run for others: none, the first of each class, or the first of each group
+ * whose links are shared alike. Replicas whose times are drawn or recorded each run. O(replicas x
+ * links) a round of refinement, of which there are few. */
+enum step_groups { GROUP_NONE, GROUP_CLASSES, GROUP_ALIKE };
+enum status step_group(struct step *step, enum step_groups groups, struct err *err);
 
-/* Run the step list by list, with the times that event_run() gives. *done is false where it cannot,
+static inline bool step_runs(const struct step *step, int replica)
+{
+    return step->runs[step->run_of[replica]].replica == replica;
+}
+
+/* The class of a run's replicas. */
+static inline int step_class(const struct step *step, int run)
+{
+    return step->workload->class_of_replica[step->runs[run].replica];
+}
+
+/* Give each device the account of the one that ran for it. */
+void step_share_accounts(struct step *step);
+
+/* Run the step with every message as a transfer on the network, event by event. ERR_INFEASIBLE on
+ * deadlock; an overflow is left in full_ns. *shared: two transfers shared a port or an uplink.
+ * *done is false where rounding may tell replicas of a group apart; rewind the step then, and run it
+ * with GROUP_NONE. */
+enum status event_run(struct step *step, bool *shared, bool *done, struct err *err);
+
+/* Run the step list by list, by GROUP_CLASSES, with the times that event_run() gives. *done is false where it cannot,
  * because transfers share a link, or a list deadlocks; rewind the step then. O(ops + messages x
  * hops). ERR_NOMEM. */
 enum status direct_run(struct step *step, bool *done, struct err *err);

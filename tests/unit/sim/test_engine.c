@@ -757,6 +757,33 @@ static void sim_step__conserves_work_and_idle_time_on_random_steps(void **state)
     }
 }
 
+/* Replicas that share links alike run once for all of them, unless rounding may tell them apart. Each
+ * run alone is the judge (case_step()). */
+static void sim_step__alike_replicas_have_the_times_of_each_alone(void **state)
+{
+    (void)state;
+    static const double links[] = {1e9, 0.9e9, 1.7e9}, uplinks[] = {0.7e9, 0.6e9, 1e9};
+    random_state = 20261129;
+    int met = 0;
+    for (int n = 0; n < 600; n++) {
+        struct sim_case c;
+        random_case(&c, false);
+        c.K = c.kind == SCHEDULE_DUALPIPE_V ? c.K : 2 + (int)random_below(3);
+        c.M = c.K * (2 + (int)random_below(3));
+        c.R = 2 * (1 + (int)random_below(4));
+        c.nodes = c.R * (random_below(2) ? c.K : 1) / (random_below(2) ? 2 : 1);
+        c.act = 1 + random_below(4000);
+        c.link = links[random_below(3)];
+        c.uplink = uplinks[random_below(3)];
+        c.num_frozen = 0;
+        c.frozen = FROZEN_NONE;
+        case_run(&c);
+        met += c.result.shared;
+        sim_case_clear(&c);
+    }
+    assert_true(met > 300);
+}
+
 /* The time for which the busiest port or uplink is busy with the bytes that the simulator sent. */
 static double busiest_ns(const struct sim_case *c)
 {
@@ -1006,6 +1033,7 @@ int main(void)
         cmocka_unit_test(sim_step__adds_a_tied_table_between_first_and_last_rank),
         cmocka_unit_test(sim_step__tied_tables_share_an_uplink),
         cmocka_unit_test(sim_step__conserves_work_and_idle_time_on_random_steps),
+        cmocka_unit_test(sim_step__alike_replicas_have_the_times_of_each_alone),
         cmocka_unit_test(
             workload_traffic_ns__is_what_the_busiest_port_carries_and_no_step_is_shorter),
         cmocka_unit_test(schedule_time__slower_links_never_help_a_fixed_list),

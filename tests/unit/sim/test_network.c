@@ -20,7 +20,8 @@ static void build(struct net_case *c, int nodes, int devices, double link, doubl
         c->cluster.uplink_bytes_per_s[n] = uplink;
     assert_int_equal(event_queue_init(&c->queue, channels, &err), OK);
     assert_int_equal(
-        network_init(&c->network, &c->cluster, channels, 4 * channels, &c->queue, 0, &err), OK);
+        network_init(&c->network, &c->cluster, channels, 4 * channels, NULL, &c->queue, 0, &err),
+        OK);
     for (int i = 0; i < channels; i++)
         network_add_pair(&c->network, i, pairs[i][0], pairs[i][1]);
     network_ready(&c->network);
