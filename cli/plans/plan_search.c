@@ -168,13 +168,13 @@ static enum status prefer_safe(const struct job *job, const struct run_state *st
             device->mem_bytes = (int64_t)((double)device->mem_bytes * (1 - margin.memory));
     }
     const struct setting all = engine->setting, setting = {&job->model, &less.cluster, all.cost};
-    engine->setting = setting;
+    plan_judge_set(engine, &setting);
     watch->shares = safe_shares;
     watch->patience = 1;
     watch->ended = false;
     above.floor_per_s = result->samples_per_s * (1 - margin.nearly);
     rc = plan_for(&less, &setting, state, &above, &safe, &why);
-    engine->setting = all;
+    plan_judge_set(engine, &all);
     cluster_clear(&less.cluster);
     if (rc == OK && safe.samples_per_s >= above.floor_per_s)
         choose_safe(result, &safe);
@@ -245,13 +245,12 @@ static void hint_devices(const struct job *job, const struct run_state *state,
 }
 
 /* Search within watch->budget_ns by the event engine, or without it if `unshared`. */
-static enum status search_once(const struct job *job, const struct setting *setting,
+static enum status search_once(const struct job *job, struct plan_judge *engine,
                                const struct run_state *state, const struct plan_search *search,
                                struct watch *watch, struct planner_result *result, struct err *err)
 {
-    struct plan_judge engine = {.setting = *setting};
     const struct planner_judge judge = {.step_ns = search->unshared ? NULL : plan_judge_step,
-                                        .ctx = &engine,
+                                        .ctx = engine,
                                         .all = search->explain,
                                         .watch = search_continues,
                                         .watch_ctx = watch};
@@ -261,7 +260,7 @@ static enum status search_once(const struct job *job, const struct setting *sett
     watch->ended = false;
     ticker_begin(&watch->ticker, command_progress(search->quiet));
     watch->begin_work_ns = clock_work_ns();
-    enum status rc = plan_for(job, setting, state, &judge, result, err);
+    enum status rc = plan_for(job, &engine->setting, state, &judge, result, err);
     if (rc == OK && judge.step_ns && optimal)
         rc = prefer_safe(job, state, &judge, result, err);
     else if (rc == ERR_INFEASIBLE && search->advise && !interrupted && optimal)
@@ -278,28 +277,30 @@ enum status plan_search(const struct job *job, const struct cost *cost,
                                     .num_samples = job_num_samples(job, true),
                                     .cache_room = search->cached,
                                     .cache_filled = search->cached};
-    const struct setting setting = {&job->model, &job->cluster, cost};
+    struct plan_judge engine = {
+        .setting = {&job->model, &job->cluster, cost}
+    };
     struct watch watch = {.budget_ns = search->budget_ns > 0 ? search->budget_ns : PLAN_LONGEST_NS,
                           .max_looks = search->max_looks};
     struct sigaction stop = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND}, before;
     interrupted = 0;
     sigaction(SIGINT, &stop, &before);
-    const enum status rc = search_once(job, &setting, &state, search, &watch, result, err);
+    const enum status rc = search_once(job, &engine, &state, search, &watch, result, err);
     sigaction(SIGINT, &before, NULL);
     return rc;
 }
 
 /* Whether plan_search() may answer another plan than the one that was found without the engine. */
-static enum status may_differ(const struct job *job, const struct setting *setting,
+static enum status may_differ(const struct job *job, struct plan_judge *engine,
                               const struct planner_result *result, bool *differs, struct err *err)
 {
-    struct plan_judge engine = {.setting = *setting};
     int64_t step_ns = 0;
-    *differs = !result->complete || plan_memory_share(&result->plan, &job->cluster) >
-                                        1 - plan_margin_of(&job->model, setting->cost).memory;
+    *differs =
+        !result->complete || plan_memory_share(&result->plan, &job->cluster) >
+                                 1 - plan_margin_of(&job->model, engine->setting.cost).memory;
     if (*differs)
         return OK;
-    const enum status rc = plan_judge_step(&engine, &result->plan, &step_ns, err);
+    const enum status rc = plan_judge_step(engine, &result->plan, &step_ns, err);
     *differs = rc == ERR_INFEASIBLE || step_ns > result->plan.step_ns;
     return rc == ERR_INFEASIBLE ? OK : rc;
 }
@@ -308,19 +309,21 @@ enum status plan_for_sim(const struct job *job, const struct cost *cost,
                          const struct run_state *state, struct planner_result *result,
                          struct err *err)
 {
-    const struct setting setting = {&job->model, &job->cluster, cost};
+    struct plan_judge engine = {
+        .setting = {&job->model, &job->cluster, cost}
+    };
     const struct plan_search plain = {.quiet = true, .unshared = true}, judged = {.quiet = true};
     const int64_t begin_ns = clock_work_ns();
     struct watch watch = {.budget_ns = (int64_t)(PLAIN_SHARE * PLAN_BUDGET_NS)};
     struct planner_result better = {0};
     struct err why = {0};
     bool differs = true;
-    enum status rc = search_once(job, &setting, state, &plain, &watch, result, &why);
+    enum status rc = search_once(job, &engine, state, &plain, &watch, result, &why);
     const enum status plain_rc = rc;
     if (rc == OK && job->pipeline.balancer != BALANCER_OPTIMAL)
         return OK;
     if (rc == OK)
-        rc = may_differ(job, &setting, result, &differs, &why);
+        rc = may_differ(job, &engine, result, &differs, &why);
     else if (rc == ERR_INFEASIBLE && watch.ended)
         rc = OK; /* the time was too short for a first plan */
     if (rc != OK)
@@ -329,7 +332,7 @@ enum status plan_for_sim(const struct job *job, const struct cost *cost,
         return OK;
     const int64_t left_ns = PLAN_BUDGET_NS - (clock_work_ns() - begin_ns);
     watch.budget_ns = left_ns > 0 ? left_ns : 1; /* 0 would be a search without an end */
-    rc = search_once(job, &setting, state, &judged, &watch, &better, &why);
+    rc = search_once(job, &engine, state, &judged, &watch, &better, &why);
     if (rc == OK) {
         planner_result_clear(result);
         *result = better;

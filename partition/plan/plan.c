@@ -52,6 +52,50 @@ enum status plan_copy(const struct plan *src, struct plan *dst, struct err *err)
     return rc;
 }
 
+static uint64_t digest_ints(uint64_t digest, const int *array, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        digest = mix64(digest ^ (uint64_t)(unsigned)array[i]);
+    return digest;
+}
+
+uint64_t plan_digest(const struct plan *plan)
+{
+    if (plan->order || plan->shares.share)
+        return 0;
+    const int64_t numbers[] = {
+        plan->num_ranks,
+        plan->chunks,
+        plan->num_pipelines,
+        plan->batch,
+        plan->microbatches.size,
+        plan->schedule,
+        plan->num_stages,
+        plan->microbatches.count,
+        plan->num_frozen_layers,
+        plan->frozen,
+        plan->cache_write,
+        plan->microbatches.last_size,
+        plan->recompute,
+        plan->canonical,
+        plan->bucket_bytes,
+        plan->optim_bytes_per_param,
+        plan->lagged,
+        plan->clip,
+    };
+    uint64_t digest = 0;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        digest = mix64(digest ^ (uint64_t)numbers[i]);
+    for (int d = 0; d < LAYOUT_DIM_COUNT; d++)
+        digest = mix64(digest ^ (uint64_t)layout_get(&plan->layout, (enum layout_dim)d));
+    digest = digest_ints(digest, plan->first_item, (size_t)plan->num_stages + 1);
+    digest =
+        digest_ints(digest, plan->device, (size_t)plan->num_pipelines * (size_t)plan->num_ranks);
+    if (plan->recompute_layers)
+        digest = digest_ints(digest, plan->recompute_layers, (size_t)plan->num_stages);
+    return digest;
+}
+
 static void order_free(struct schedule *order)
 {
     if (order)

@@ -104,6 +104,10 @@ struct plan {
 enum status plan_copy(const struct plan *src, struct plan *dst, struct err *err);
 void plan_clear(struct plan *plan);
 
+/* A digest of all members but the prediction. Plans of equal digests have equal steps; 0: a plan with
+ * lists or shares of its own has none. */
+uint64_t plan_digest(const struct plan *plan);
+
 /* Give a plan a schedule: with SCHEDULE_SEARCH and SCHEDULE_CUSTOM a copy of order, with the others
  * order is NULL. On failure the plan is unchanged. ERR_NOMEM. */
 enum status plan_set_order(struct plan *plan, enum schedule_kind kind, const struct schedule *order,

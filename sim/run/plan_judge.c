@@ -27,15 +27,34 @@ enum status plan_simulate(const struct plan_judge *on, const struct plan *plan,
     return rc;
 }
 
+void plan_judge_set(struct plan_judge *judge, const struct setting *setting)
+{
+    *judge = (struct plan_judge){.setting = *setting, .extrapolated = judge->extrapolated};
+}
+
 enum status plan_judge_step(void *ctx, const struct plan *plan, int64_t *step_ns, struct err *err)
 {
+    struct plan_judge *on = ctx;
     static const struct sim_options plain = {.seed = 1};
+    const int max_known = (int)(sizeof on->known / sizeof *on->known);
+    const uint64_t digest = plan_digest(plan);
     double bubble;
+    for (int i = 0; i < max_known && digest != 0; i++)
+        if (on->known[i].digest == digest) {
+            *step_ns = on->known[i].step_ns;
+            return OK;
+        }
     if (sim_check_size(plan, NULL) != OK) { /* too large to simulate: it has the planner's time */
         *step_ns = plan->step_ns;
         return OK;
     }
-    return plan_simulate(ctx, plan, &plain, step_ns, &bubble, err);
+    const enum status rc = plan_simulate(on, plan, &plain, step_ns, &bubble, err);
+    if (rc == OK) {
+        on->known[on->num_known].digest = digest;
+        on->known[on->num_known].step_ns = *step_ns;
+        on->num_known = (on->num_known + 1) % max_known;
+    }
+    return rc;
 }
 
 enum status plan_judge_chosen(struct plan_judge *judge, struct planner_result *result,

@@ -7,9 +7,17 @@
 
 /* The context of the functions here. */
 struct plan_judge {
-    struct setting setting;
-    bool *extrapolated; /* set if a step uses extrapolated costs; may be NULL */
+    struct setting setting; /* change it with plan_judge_set() */
+    bool *extrapolated;     /* set if a step uses extrapolated costs; may be NULL */
+    struct {
+        uint64_t digest; /* plan_digest(); 0: none */
+        int64_t step_ns;
+    } known[8]; /* the last steps that plan_judge_step() simulated */
+    int num_known;
 };
+
+/* Let the judge simulate on another setting. */
+void plan_judge_set(struct plan_judge *judge, const struct setting *setting);
 
 /* Lower a plan and simulate its step. ERR_INFEASIBLE: out of memory, or sim_check_size() refuses
  * the step. */
@@ -18,7 +26,7 @@ enum status plan_simulate(const struct plan_judge *on, const struct plan *plan,
                           struct err *err);
 
 /* A function for planner_judge.step_ns: plan_simulate() without jitter; of a plan that is too large
- * to simulate the planner's time. */
+ * to simulate the planner's time. A plan of which it knows the step is not simulated again. */
 enum status plan_judge_step(void *judge, const struct plan *plan, int64_t *step_ns,
                             struct err *err);
 

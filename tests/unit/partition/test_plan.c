@@ -104,6 +104,62 @@ static void plan_check__names_the_rule_when_one_is_broken(void **state)
     cluster_clear(&f.cluster);
 }
 
+/* Every member but the prediction counts. */
+static void plan_digest__differs_with_each_member(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    const struct plan plan = f.plan;
+    const uint64_t digest = plan_digest(&plan);
+    int layers[3] = {1, 0, 1};
+    assert_true(digest != 0);
+    f.plan.step_ns = 5;
+    assert_true(plan_digest(&f.plan) == digest);
+#define DIFFERS(member, value)                                                                     \
+    do {                                                                                           \
+        f.plan = plan;                                                                             \
+        f.plan.member = value;                                                                     \
+        assert_true(plan_digest(&f.plan) != digest);                                               \
+    } while (0)
+    DIFFERS(num_ranks, 2);
+    DIFFERS(chunks, 2);
+    DIFFERS(num_pipelines, 1);
+    DIFFERS(num_stages, 2);
+    DIFFERS(batch, 9);
+    DIFFERS(microbatches.count, 5);
+    DIFFERS(microbatches.size, 2);
+    DIFFERS(microbatches.last_size, 2);
+    DIFFERS(schedule, SCHEDULE_GPIPE);
+    DIFFERS(num_frozen_layers, 1);
+    DIFFERS(frozen, FROZEN_SPREAD);
+    DIFFERS(cache_write, true);
+    DIFFERS(recompute, RECOMPUTE_LAYER);
+    DIFFERS(recompute_layers, layers);
+    DIFFERS(bucket_bytes, 1);
+    DIFFERS(clip, true);
+    DIFFERS(optim_bytes_per_param, 8);
+    DIFFERS(canonical, true);
+    DIFFERS(lagged, true);
+    DIFFERS(layout.tensor, 2);
+    DIFFERS(layout.sequence_parallel, true);
+    DIFFERS(layout.expert, 2);
+    DIFFERS(layout.expert_tensor, 2);
+    DIFFERS(layout.context, 2);
+    DIFFERS(layout.context_kind, (enum context_kind)1);
+    DIFFERS(layout.shard, SHARD_OPTIMIZER);
+    DIFFERS(layout.shard_group, 2);
+    DIFFERS(layout.offload, true);
+#undef DIFFERS
+    f.plan = plan;
+    f.cut[1] = 1;
+    assert_true(plan_digest(&f.plan) != digest);
+    f.cut[1] = 2;
+    f.device[5] = 4;
+    assert_true(plan_digest(&f.plan) != digest);
+    cluster_clear(&f.cluster);
+}
+
 static void plan_copy__is_independent_when_the_source_changes(void **state)
 {
     (void)state;
@@ -137,6 +193,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(microbatches_of__chunks_like_torch_when_compared_with_a_loop),
         cmocka_unit_test(plan_check__names_the_rule_when_one_is_broken),
+        cmocka_unit_test(plan_digest__differs_with_each_member),
         cmocka_unit_test(plan_copy__is_independent_when_the_source_changes),
         cmocka_unit_test(schedule_rank_of_stage__folds_when_the_schedule_is_a_v),
     };
