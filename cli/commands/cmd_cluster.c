@@ -206,6 +206,12 @@ static void show_network(const struct sourced *out, const struct cluster *cluste
     }
     sourced_ns(out, "host_op_ns", "host time to launch one op", cluster->host_op_ns,
                from(origin, "host_op", "default"));
+    if (cluster->message_host_ns > 0 || cluster->message_host_bytes_per_s > 0) {
+        sourced_ns(out, "message_host_ns", "processor time of a message", cluster->message_host_ns,
+                   from(origin, "message_host", "default"));
+        sourced_rate(out, "message_host_bytes_per_s", "bytes over further such time",
+                     cluster->message_host_bytes_per_s, from(origin, "message_host_rate", "none"));
+    }
     sourced_text(out, "sends", "a stage's sends", cluster_sends_names[cluster->sends],
                  from(origin, "sends", "default"));
     sourced_number(

@@ -260,6 +260,12 @@ enum status cluster_check(const struct cluster *cluster, struct err *err)
     if (cluster->host_op_ns < 0)
         return err_set(err, ERR_INPUT, "cluster: host_op_ns must not be negative, got %lld",
                        (long long)cluster->host_op_ns);
+    if (cluster->message_host_ns < 0 || !(cluster->message_host_bytes_per_s >= 0))
+        return err_set(
+            err, ERR_INPUT,
+            "cluster: message_host and message_host_rate must not be negative, got %lld ns, "
+            "%g B/s",
+            (long long)cluster->message_host_ns, cluster->message_host_bytes_per_s);
     if (!(cluster->overlap_share >= 0 && cluster->overlap_share <= 1))
         return err_set(err, ERR_INPUT, "cluster: overlap_share must be 0..1, got %g",
                        cluster->overlap_share);

@@ -118,12 +118,14 @@ struct cluster {
     int64_t pod_latency_ns;        /* between pods; replaces uplink_latency_ns */
     bool half_duplex;              /* both directions of a port or uplink share its bandwidth */
     int64_t host_op_ns;            /* host time to launch one op */
-    bool host_blocking;    /* true: one process launches the ops of a whole pipeline and waits, so
+    bool host_blocking;      /* true: one process launches the ops of a whole pipeline and waits, so
                               launching adds to the step. false: a thread per device runs ahead */
-    int64_t context_bytes; /* device memory in use before the first tensor */
-    double host_mem_bytes_per_s; /* of a node's host memory; 0: HOST_MEM_BYTES_PER_S */
-    double price_per_hour;       /* of a device, in the user's currency; 0: not given */
-    double power_watts;          /* of a device with its share of the node; 0: not given */
+    int64_t message_host_ns; /* processor time of a message on each of its ends (time-3c) */
+    double message_host_bytes_per_s; /* at which it grows with the bytes; 0: it does not */
+    int64_t context_bytes;           /* device memory in use before the first tensor */
+    double host_mem_bytes_per_s;     /* of a node's host memory; 0: HOST_MEM_BYTES_PER_S */
+    double price_per_hour;           /* of a device, in the user's currency; 0: not given */
+    double power_watts;              /* of a device with its share of the node; 0: not given */
     enum cluster_sends sends;
     /* of a device: what messages beside an overlapped F and B take (time-1b) */
     double overlap_share;

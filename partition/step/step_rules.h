@@ -29,6 +29,9 @@
  *     wait. The transfer does not wait for the receiver to reach its RECV, so a list that runs with
  *     eager sends runs with blocking ones. (Megatron-LM's batch_isend_irecv() and DeepSpeed's
  *     p2p.send() return when the message is there.)
+ * time-3c (cluster.message_host) Where the processor that computes also moves messages, each one
+ *     takes message_host + bytes / message_host_rate from it on both ends. An activation lengthens
+ *     the F (or Z) of its sender and of its receiver by that, a gradient their B (or I).
  * time-4  A bucket of a stage is ready on a replica when the stage's last backward op ends, less
  *     lead_ns (lead_w_ns where that op is a W), but not before that op starts. Its all-reduce
  *     starts when it is ready on all replicas and the stage's previous bucket has ended: one after

@@ -467,6 +467,35 @@ static enum status whole_batch_times(struct builder *b, struct stage_cost *stage
     return fits ? OK : builder_overflow(b, "times");
 }
 
+/* Lengthen the ops of a stage by the processor time of its messages to and from other ranks
+ * (time-3c). */
+static bool add_messages(const struct builder *b, int s, struct stage_cost *stage)
+{
+    static const enum op_kind ops[2][2] = {
+        {OP_F, OP_Z},
+        {OP_B, OP_I}
+    }; /* activations, gradients */
+    const struct workload *w = &b->got;
+    const double rate = b->cluster->message_host_bytes_per_s;
+    bool fits = true;
+    if (b->cluster->message_host_ns == 0 && rate == 0)
+        return true;
+    for (int e = 0; e < w->num_edges; e++) {
+        const struct stage_edge *edge = &w->edges[e];
+        if ((edge->from != s && edge->to != s) ||
+            w->rank_of_stage[edge->from] == w->rank_of_stage[edge->to])
+            continue;
+        for (int mb = 0; mb < MB_SIZES; mb++) {
+            const double copy = rate > 0 ? (double)edge->bytes[mb] / rate * 1e9 : 0;
+            fits = fits && copy < (double)STEP_NS_MAX;
+            for (int i = 0; i < 2 * (1 + edge->grad) && fits; i++)
+                fits = add_to(&stage->op_ns[ops[i / 2][i % 2]][mb],
+                              b->cluster->message_host_ns + (int64_t)ceil(copy));
+        }
+    }
+    return fits;
+}
+
 /* One stage on the current device. */
 static enum status build_stage(struct builder *b, int s, struct stage_cost *stage)
 {
@@ -591,7 +620,8 @@ enum status workload_build_stage(struct builder *b, int class_index, int stage,
     b->rank = w->rank_of_stage[stage];
     b->device = builder_device(b, b->replica, b->rank);
     b->distance = w->distances ? w->distances[stage] : STASH_FAR;
-    return find_stage(b, stage, class_index, cost);
+    const enum status rc = find_stage(b, stage, class_index, cost);
+    return rc != OK || add_messages(b, stage, cost) ? rc : builder_overflow(b, "messages");
 }
 
 enum status workload_build_stages(struct builder *b)

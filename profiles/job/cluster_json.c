@@ -20,9 +20,9 @@ struct figures {
     char name[64], preset[64], kind[32];
     struct kind *own; /* owned reference: the user's figures of kind; NULL: none */
     int64_t nodes, devices_per_node, pod, pod_latency_ns;
-    int64_t mem_bytes, latency_ns, uplink_latency_ns, host_op_ns, context_bytes;
+    int64_t mem_bytes, latency_ns, uplink_latency_ns, host_op_ns, message_host_ns, context_bytes;
     double link, uplink, nic, copy, speed, overlap_share, host_bandwidth, price, power,
-        oversubscription, pod_uplink;
+        oversubscription, pod_uplink, message_host_rate;
     struct share_curve link_shares, uplink_shares; /* with link and uplink */
     bool half_duplex, host_blocking;
     int sends; /* enum cluster_sends, negative: not set */
@@ -50,6 +50,8 @@ static const struct member cluster_fields[] = {
     MEMBER(figures, "half_duplex", BOOL, half_duplex, "both directions share [false]"),
     MEMBER(figures, "host_op", NS, host_op_ns, "host time to launch one op"),
     MEMBER(figures, "host_blocking", BOOL, host_blocking, "launching adds to the step [false]"),
+    MEMBER(figures, "message_host", NS, message_host_ns, "processor time that a message takes from the compute of each of its ranks [0]"),
+    MEMBER(figures, "message_host_rate", RATE, message_host_rate, "bytes of a message over further such time [none]"),
     MEMBER(figures, "sends", NAME, sends, "a rank after a send: continues, or waits for the transfer's end; auto: as train.framework has it [auto]", .names = cluster_sends_names),
     MEMBER(figures, "overlap_share", REAL, overlap_share, "of a device that messages use during an overlapped F and B (dualpipe-v) [0.152]", .max = 1),
     MEMBER(figures, "context", BYTES, context_bytes, "device memory taken beforehand"),
@@ -82,6 +84,7 @@ static const struct figures unset = {.nodes = -1,
                                      .latency_ns = -1,
                                      .uplink_latency_ns = -1,
                                      .host_op_ns = -1,
+                                     .message_host_ns = -1,
                                      .context_bytes = -1,
                                      .sends = -1,
                                      .pod = -1,
@@ -192,6 +195,10 @@ static void apply_cluster(const struct figures *f, struct cluster *cluster)
         cluster->uplink_latency_ns = f->uplink_latency_ns;
     if (f->host_op_ns >= 0)
         cluster->host_op_ns = f->host_op_ns;
+    if (f->message_host_ns >= 0)
+        cluster->message_host_ns = f->message_host_ns;
+    if (f->message_host_rate > 0)
+        cluster->message_host_bytes_per_s = f->message_host_rate;
     if (f->context_bytes >= 0)
         cluster->context_bytes = f->context_bytes;
     if (f->overlap_share >= 0)

@@ -127,12 +127,24 @@ files.write_json(sys.argv[1] + "/cluster.json", cluster)
 # 1 MiB was held up and took longer than 4 MiB.
 held = files.cluster_json("cpu", 2, [row(1024, 81e3), row(1 << 20, 9e6), row(1 << 22, 2.5e6)])
 files.write_json(sys.argv[1] + "/held.json", held)
+# A message takes 40 us of the processor at least, and 1 ms more for 4 MB: 4 GB/s.
+busy = files.cluster_json("cpu", 2, rows, [(1024, 50000), (4096, 40000), (4 * 10 ** 6, 1040000)])
+assert busy == {**cluster, "message_host": "40.000us", "message_host_rate": "4.000000GBps"}, busy
 files.write_json(sys.argv[1] + "/links.json", files.profile_json("links", {}, links=rows))
 EOF
 check "links of the bridge" python3 "$tmp/links.py" "$tmp"
 expect "a cluster" 0 '"step_ns"' "$elapse" sim $small/job.json --step --set "cluster=$tmp/cluster.json" --json
 expect "a cluster with a message that was held up" 0 '"step_ns"' \
     "$elapse" sim $small/job.json --step --set "cluster=$tmp/held.json" --json
+step_ns() { # KEY=VALUE...
+    local sets=()
+    for s; do sets+=(--set "$s"); done
+    "$elapse" sim $small/job.json --step --json --set "cluster=$tmp/cluster.json" --set pipeline.num_stages=2 \
+        --set pipeline.schedule=gpipe --set pipeline.num_microbatches=1 "${sets[@]}" | grep -o '"step_ns":[0-9]*' | head -1 | cut -d: -f2
+}
+# One micro-batch goes through both stages and back: each of four ops has one message.
+verify "the processor time of messages is in a step" \
+    test $(($(step_ns cluster.message_host=40us) - $(step_ns))) = 160000
 expect "and a profile" 0 '4 rows into' "$elapse" profiles import "$tmp/links.json"
 cat >"$tmp/freeze.py" <<'EOF'
 import sys

@@ -126,6 +126,8 @@ static inline void plan_case_random(struct plan_case *c, uint64_t *seed, int max
     switch (case_below(seed, 4)) {
     case 0:
         c->cluster.host_op_ns = case_below(seed, 3000);
+        c->cluster.message_host_ns = c->cluster.host_op_ns / 3;
+        c->cluster.message_host_bytes_per_s = 1e9;
         break;
     case 1:
         c->cluster.host_op_ns = case_below(seed, 500);

@@ -1,5 +1,6 @@
 """torchrun -m elapse_torch links: messages and all-reduces between ranks, by size."""
 import argparse
+import time
 
 import torch
 import torch.distributed as dist
@@ -33,6 +34,14 @@ def timed(once, rounds, device):
     return times[WARM_UP:]
 
 
+def busy_ns(once, rounds):
+    """Processor time of this process for each message at one of its ends; a round sends and receives one."""
+    begin = time.process_time_ns()
+    for _ in range(rounds):
+        once()
+    return (time.process_time_ns() - begin) // (2 * rounds)
+
+
 def there_and_back(tensor, rank):
     def once():
         if rank == 0:
@@ -50,25 +59,30 @@ def main(argv):
     rank, world = dist.get_rank(), dist.get_world_size()
     backend = "nccl" if device.type == "cuda" else "gloo"
     sizes = [1 << n for n in range(10, args.largest.bit_length(), 2)]
-    links, sums = [], []
+    links, sums, busy = [], [], []
     for size in sizes:
         tensor = torch.zeros(size // 4, device=device)
         if world > 1:
             one_way = [t / 2 for t in timed(there_and_back(tensor, rank), args.rounds, device)]
             links.append({"backend": backend, "place": "node", "ranks": 1, "bytes": size,
                           **files.spread(one_way)})
+            if device.type == "cpu":  # elsewhere the processor does not compute
+                busy.append((size, busy_ns(there_and_back(tensor, rank), args.rounds)))
         sums.append({"op": "allreduce", "backend": backend, "place": "node", "ranks": world,
                      "bytes": size, **files.spread(timed(lambda: dist.all_reduce(tensor),
                                                          args.rounds, device))})
     if rank == 0:
         about = describe(device)
-        cluster = files.cluster_json(about["device_kind"], world, links)
+        cluster = files.cluster_json(about["device_kind"], world, links, busy)
         curve = cluster.get("link", [])
         files.write_json(args.out, files.profile_json(
             f"torch-links-{backend}-{world}", about, [], links, sums, note=f"{backend}, {world} ranks"))
         files.write_json(args.cluster, cluster)
         print(f"{backend}, {world} ranks: latency {cluster.get('latency', '0us')}, "
               f"{curve[-1][1] if curve else 'no link'} with {sizes[-1]} bytes")
+        if "message_host" in cluster:
+            print(f"of the processor, at each end: {cluster['message_host']} a message" +
+                  (f", and its bytes at {cluster['message_host_rate']}" if "message_host_rate" in cluster else ""))
         print(f"wrote {args.out} (elapse profiles import) and {args.cluster} (the job's \"cluster\")")
     dist.destroy_process_group()
     return 0

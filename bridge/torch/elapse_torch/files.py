@@ -89,10 +89,20 @@ def write_json(path, content):
     os.replace(path + ".tmp", path)
 
 
-def cluster_json(kind, ranks, links):
+def message_host(busy):
+    """Keys of a cluster for the processor time of a message at one end, [(bytes, ns)] by rising size. The shortest time is
+    that of any message. What the largest takes beyond it is by its bytes."""
+    least = min((ns for _, ns in busy), default=0)
+    keys = {"message_host": f"{least / 1e3:.3f}us"} if least > 0 else {}
+    if busy and busy[-1][1] > least:
+        keys["message_host_rate"] = f"{busy[-1][0] / (busy[-1][1] - least):.6f}GBps"
+    return keys
+
+
+def cluster_json(kind, ranks, links, busy=()):
     """A cluster of one node. links: rows of link_cost. The shortest time is the latency. A message
     takes at most the time of a larger one. Messages larger than any that takes less than twice the
-    latency give a rate, which must not fall with the size; smaller ones show noise only."""
+    latency give a rate, which must not fall with the size; smaller ones show noise only. busy: of message_host()."""
     cluster = {"nodes": 1, "devices_per_node": ranks, "kind": kind}
     if links:
         latency = min(row["median_ns"] for row in links)
@@ -106,7 +116,7 @@ def cluster_json(kind, ranks, links):
                 points.insert(0, [row["bytes"], f"{most:.6f}GBps"])
         if points:
             cluster["link"] = points
-    return cluster
+    return {**cluster, **message_host(busy)}
 
 
 def check_run_folder(folder):

@@ -77,6 +77,27 @@ static int64_t item_time(const struct plan_case *c, int item, enum pass pass, in
     return (int64_t)(exact + 0.5);
 }
 
+/* What the messages of a stage's activations take from its processor, with their gradients' in grads. */
+static int64_t message_times(const struct plan_case *c, int stage, int mb, int64_t *grads)
+{
+    const struct workload *w = &c->workload;
+    int64_t acts = 0;
+    *grads = 0;
+    for (int e = 0; e < w->num_edges; e++) {
+        const struct stage_edge *edge = &w->edges[e];
+        const bool here = edge->from == stage || edge->to == stage;
+        const double rate = c->cluster.message_host_bytes_per_s;
+        int64_t ns = c->cluster.message_host_ns;
+        if (!here || w->rank_of_stage[edge->from] == w->rank_of_stage[edge->to])
+            continue;
+        if (rate > 0)
+            ns += (int64_t)ceil((double)edge->bytes[mb] / rate * 1e9);
+        acts += ns;
+        *grads += edge->grad ? ns : 0;
+    }
+    return acts;
+}
+
 static void workload_build__sums_the_items_of_each_stage(void **state)
 {
     (void)state;
@@ -145,13 +166,15 @@ static void workload_build__sums_the_items_of_each_stage(void **state)
                     }
                     if (s > w->num_frozen_stages)
                         weight += llround(c.model.split_backward * (double)both);
+                    int64_t grads = 0;
+                    f += message_times(&c, s, mb, &grads);
                     assert_int_equal(stage->op_ns[OP_F][mb], f);
                     assert_int_equal(stage->op_ns[OP_Z][mb], f);
                     assert_int_equal(stage->whole_batch_ns[0], whole);
                     assert_int_equal(stage->op_ns[OP_R][mb], again);
-                    assert_int_equal(stage->op_ns[OP_I][mb], in);
+                    assert_int_equal(stage->op_ns[OP_I][mb], in + grads);
                     assert_int_equal(stage->op_ns[OP_W][mb], weight);
-                    assert_int_equal(stage->op_ns[OP_B][mb], both);
+                    assert_int_equal(stage->op_ns[OP_B][mb], both + grads);
                     if (update > 0 || params > 0)
                         update += c.cost.op_overhead_ns;
                     assert_int_equal(stage->op_ns[OP_UPDATE][mb], update);
