@@ -220,6 +220,19 @@ enum status record_rows_open(const char *dir, const struct run_info *info,
     return OK;
 }
 
+void record_rows_fill(struct record_rows *rows, struct step_row *steps, int64_t n)
+{
+    struct err err = {0};
+    if (!rows->begun || n == 0)
+        return;
+    enum status rc = record_missing_steps(rows->store, steps, &n, &err);
+    if (rc == OK && n > 0)
+        rc = record_steps(rows->store, rows->run_id > 1 ? rows->run_id - 1 : rows->run_id, steps, n,
+                          &err);
+    if (rc != OK)
+        note_why(rows, &err);
+}
+
 void record_rows_add(struct record_rows *rows, enum row_kind kind, const void *at, int64_t n)
 {
     const int64_t bytes = n * (int64_t)row_bytes[kind];

@@ -22,6 +22,11 @@ enum row_kind { ROWS_EPOCH, ROWS_STEP, ROWS_OP, ROWS_TRANSITION, ROWS_MEMORY, RO
 enum status record_rows_open(const char *dir, const struct run_info *info,
                              struct record_rows **rows, struct err *err);
 
+/* Give the record the steps that it lacks of those that the run took before this start: rows that still
+ * waited when a start was killed are in metrics.jsonl alone. They join the start before this one. steps
+ * ascend, and are changed. While run.db is locked nothing is done. */
+void record_rows_fill(struct record_rows *rows, struct step_row *steps, int64_t n);
+
 /* Hand over n rows of a kind (struct epoch_row, step_row, ...), which are copied. Waits at most
  * some 50 ms for a lock. */
 void record_rows_add(struct record_rows *rows, enum row_kind kind, const void *at, int64_t n);

@@ -99,6 +99,38 @@ static bool count_restart(struct run_files *files, const struct json *line)
     return true;
 }
 
+/* Rows of the steps that metrics.jsonl has. */
+struct step_list {
+    struct step_row *rows; /* owned */
+    int64_t n, room;
+};
+
+/* Add the row of a line that run_files_step() has written; when the step began is not in it. */
+static enum status add_step(struct step_list *list, const struct json *line, struct err *err)
+{
+    struct step_row row = {.loss = json_number(json_get(line, "loss")),
+                           .lr = json_number(json_get(line, "lr")),
+                           .grad_norm = json_number(json_get(line, "grad_norm")),
+                           .samples_per_s = json_number(json_get(line, "samples_per_s"))};
+    if (!json_int64(json_get(line, "step"), &row.step) ||
+        !json_int64(json_get(line, "epoch"), &row.epoch) ||
+        !json_int64(json_get(line, "step_ns"), &row.step_ns))
+        return OK;
+    (void)json_int64(json_get(line, "frozen_layers"), &row.frozen_layers);
+    (void)json_int64(json_get(line, "pipeline_length"), &row.pipeline_length);
+    (void)json_int64(json_get(line, "replicas"), &row.replicas);
+    if (list->n == list->room) {
+        const int64_t room = list->room ? 2 * list->room : 256;
+        struct step_row *rows = realloc(list->rows, (size_t)room * sizeof *rows);
+        if (!rows)
+            return err_nomem(err);
+        list->rows = rows;
+        list->room = room;
+    }
+    list->rows[list->n++] = row;
+    return OK;
+}
+
 /* Keep the lines of steps up to last_step, and those of restarts, whose time stays lost. The file
  * keeps the time of its last change, which is that of the run's last step. */
 static enum status cut_metrics(struct run_files *files, const char *path, int64_t last_step,
@@ -110,6 +142,7 @@ static enum status cut_metrics(struct run_files *files, const char *path, int64_
     size_t size = 0;
     bool torn = false;
     struct stat was = {0};
+    struct step_list steps = {0};
     if (!in)
         return errno == ENOENT
                    ? OK
@@ -136,6 +169,7 @@ static enum status cut_metrics(struct run_files *files, const char *path, int64_
                 files->last_loss = json_number(json_get(json, "loss"));
             if (isnan(files->first_loss))
                 files->first_loss = files->last_loss;
+            rc = add_step(&steps, json, err);
         } else {
             count_lost(&files->cost, json);
         }
@@ -149,7 +183,10 @@ static enum status cut_metrics(struct run_files *files, const char *path, int64_
         (void)utimensat(AT_FDCWD, path, times,
                         0); /* else the time that a restart takes is unknown */
     }
+    if (rc == OK)
+        record_rows_fill(files->rows, steps.rows, steps.n);
 out:
+    free(steps.rows);
     fclose(in);
     free(line);
     return rc;

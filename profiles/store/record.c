@@ -140,6 +140,32 @@ enum status record_steps(struct store *store, int64_t run_id, const struct step_
     return store_put_rows(store, &step_table, run_id, rows, n, err);
 }
 
+enum status record_missing_steps(struct store *store, struct step_row *rows, int64_t *n,
+                                 struct err *err)
+{
+    sqlite3_stmt *stmt = NULL;
+    enum status rc =
+        store_prepare(store, "SELECT DISTINCT step FROM step ORDER BY step", &stmt, err);
+    if (rc != OK)
+        return rc;
+    int64_t kept = 0, i = 0;
+    int got = SQLITE_ROW;
+    while (i < *n && got == SQLITE_ROW) {
+        got = store_step(store, stmt);
+        const int64_t there = got == SQLITE_ROW ? sqlite3_column_int64(stmt, 0) : INT64_MAX;
+        while (i < *n && rows[i].step < there)
+            rows[kept++] = rows[i++];
+        while (i < *n && rows[i].step == there)
+            i++;
+    }
+    if (got != SQLITE_ROW && got != SQLITE_DONE)
+        rc = store_fail(store, "cannot read", err);
+    sqlite3_finalize(stmt);
+    if (rc == OK)
+        *n = kept;
+    return rc;
+}
+
 enum status record_ops(struct store *store, int64_t run_id, const struct op_row *rows, int64_t n,
                        struct err *err)
 {

@@ -77,6 +77,10 @@ enum status record_transitions(struct store *store, int64_t run_id,
 enum status record_memory(struct store *store, int64_t run_id, const struct device_memory_row *rows,
                           int64_t n, struct err *err);
 
+/* Of n rows in ascending order of their steps, keep those whose step no run of the store has. */
+enum status record_missing_steps(struct store *store, struct step_row *rows, int64_t *n,
+                                 struct err *err);
+
 /* Reading. Arrays are fresh: free() them. record_list() does not read job_json. record_run() does:
  * free(info->job_json). With run_id 0 it takes the last run. A real run without a step (resumed at
  * its end, or just started) counts only if there is no other run. ERR_INFEASIBLE if there is no

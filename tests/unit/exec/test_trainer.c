@@ -1,6 +1,7 @@
 /* Trainer: learning rates, the files of a run. The run itself is tests/e2e/e2e_train.sh. */
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "exec/trainer/learning_rate.h"
@@ -302,6 +303,59 @@ static void run_files_open__begins_under_a_lock(void **state)
 }
 
 /* The steps of a call are counted from where its first start began; the next call counts its own. */
+/* A reader holds run.db while the ranks are killed: the steps that wait are in metrics.jsonl alone. */
+static void run_files_open__fills_run_db_from_the_metrics(void **state)
+{
+    char dir[] = "/tmp/elapse-run.XXXXXX", db[64], command[64];
+    struct progress progress = {0};
+    struct run_files *files = NULL;
+    struct store *backup = NULL;
+    struct step_row *rows = NULL;
+    int64_t n = 0;
+    struct job job;
+    struct err err = {0};
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(db, sizeof db, "%s/run.db", dir);
+    job_defaults(&job);
+    const pid_t child = fork();
+    if (child == 0) {
+        if (open_run(dir, false, &progress, &job, NULL, &files, &err) != OK ||
+            store_open(db, STORE_RECORD, &backup, &err) != OK)
+            _exit(1);
+        write_steps(files, 1, 3);
+        run_files_flush(files);
+        write_steps(files, 4, 6);
+        if (store_begin(backup, &err) != OK)
+            _exit(1);
+        run_files_flush(files);
+        write_steps(files, 7, 9);
+        _exit(0); /* without anything that the end of a run does */
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    progress.step = 7;
+    assert_int_equal(open_run(dir, true, &progress, &job, NULL, &files, &err), OK);
+    write_steps(files, 8, 8);
+    run_files_free(files);
+    assert_int_equal(store_open(db, STORE_READ, &backup, &err), OK);
+    assert_int_equal(record_read_steps(backup, 1, &rows, &n, &err), OK);
+    assert_int_equal(n, 7);
+    for (int i = 0; i < 7; i++) {
+        assert_int_equal(rows[i].step, i + 1);
+        assert_true(rows[i].loss == 1.0 / (i + 1) && rows[i].step_ns == 10);
+    }
+    free(rows);
+    assert_int_equal(record_read_steps(backup, 2, &rows, &n, &err), OK);
+    assert_int_equal(n, 1);
+    free(rows);
+    store_close(backup);
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    assert_int_equal(system(command), 0);
+    job_clear(&job);
+}
+
 static void run_call_begin__keeps_the_first_step_of_a_call(void **state)
 {
     char dir[] = "/tmp/elapse-run.XXXXXX", id[RUN_ID_SIZE], command[64];
@@ -412,6 +466,7 @@ int main(void)
         cmocka_unit_test(run_files_step__waits_for_no_lock_and_loses_no_row),
         cmocka_unit_test(record_rows_add__keeps_to_the_limit_of_rows_in_memory),
         cmocka_unit_test(run_files_open__begins_under_a_lock),
+        cmocka_unit_test(run_files_open__fills_run_db_from_the_metrics),
         cmocka_unit_test(run_call_begin__keeps_the_first_step_of_a_call),
         cmocka_unit_test(run_files_open__drops_what_is_behind_the_checkpoint_on_resume),
     };
