@@ -185,8 +185,14 @@ static void store_open__loads_shipped_profiles_into_fresh_store(void **state)
     assert_int_equal(store_get_profile(store, "rtx5000-paper", &profile, NULL), OK);
     profile_clear(&profile);
     assert_string_equal(store_path(store), at("none.db"));
-    store_close(store);
     assert_int_equal(access(at("none.db"), F_OK), -1);
+    /* All readers of a process share its bytes. */
+    struct store *second = open_store(NULL, STORE_READ);
+    store_close(store);
+    assert_int_equal(store_get_profile(second, "rtx5000-paper", &profile, NULL), OK);
+    profile_clear(&profile);
+    assert_int_not_equal(store_remove_profile(second, "rtx5000-paper", NULL), OK);
+    store_close(second);
     /* Likewise while another process makes it, or where a full disk ended that. */
     exec(at("none.db"), "PRAGMA journal_mode = WAL");
     store = open_store(NULL, STORE_READ);
