@@ -58,6 +58,10 @@ struct config_key {
     KEY("n_routed_experts", experts, 0), TOP_K(0), EXPERT_MLP(1408),                               \
         KEY("n_shared_experts", shared_experts, 0), KEY("first_k_dense_replace", dense_layers, 0), \
         KEY("attention_bias", qkv_bias, 0)
+#define N_SIZES(hidden_, layers_, heads_)                                                          \
+    KEY("n_embd", hidden, hidden_), KEY("n_layer", num_layers, layers_),                           \
+        KEY("n_head", heads, heads_)
+#define GPTJ_KEYS N_SIZES(4096, 28, 16), VOCAB(50400), TIED(0)
 #define VIT_KEYS SIZES(768, 12, 12), KEY("intermediate_size", mlp, 3072), IMAGES(224, 16, 3)
 /* Rows of `types`. */
 #define KEYS(...)                                                                                  \
@@ -94,6 +98,29 @@ static const struct {
 } unlike[] = {
     {"qwen3_next",       "gated delta nets"              },
     {"qwen3_5",          "gated delta nets"              },
+    {"qwen3_5_text",     "gated delta nets"              },
+    {"qwen3_5_moe",      "gated delta nets"              },
+    {"qwen3_5_moe_text", "gated delta nets"              },
+    {"olmo_hybrid",      "gated delta nets"              },
+    {"lara_mini",        "gated delta nets"              },
+    {"kimi_linear",      "delta attention layers"        },
+    {"bailing_hybrid",   "delta attention layers"        },
+    {"axk1",             "norms after experts"           },
+    {"gpt_bigcode",      "position table"                },
+    {"cwm",              "windows after a full layer"    },
+    {"xlstm",            "recurrent cells"               },
+    {"lfm2_moe",         "short convolutions"            },
+    {"lfm3",             "short convolutions"            },
+    {"longcat_flash",    "experts beside two attentions" },
+    {"glm_moe_dsa",      "sparse attention's indexer"    },
+    {"deepseek_v4",      "compressed sparse attention"   },
+    {"gemma3n",          "per-layer embeddings and AltUp"},
+    {"gemma4_text",      "per-layer embeddings"          },
+    {"gemma4",           "per-layer embeddings"          },
+    {"apertus",          "xIELU activations"             },
+    {"afmoe",            "gated attention outputs"       },
+    {"diffllama",        "differences of two attentions" },
+    {"bitnet",           "norms inside attention and MLP"},
     {"nemotron_h",       "Mamba-2 layers"                },
     {"jamba",            "Mamba layers"                  },
     {"bamba",            "Mamba-2 layers"                },
@@ -131,8 +158,7 @@ static const struct config_type {
           KEY("max_position_embeddings", max_seq, 512))},
     {"gpt2", "gpt2", "activation_function", gelu_tanh, "layer_norm_epsilon",
      WORDS("GPT2LMHeadModel", "GPT2Model"),
-     KEYS(KEY("n_embd", hidden, 768), KEY("n_layer", num_layers, 12), KEY("n_head", heads, 12),
-          VOCAB(50257), KEY("n_positions", max_seq, 1024))},
+     KEYS(N_SIZES(768, 12, 12), VOCAB(50257), KEY("n_positions", max_seq, 1024))},
     DECODER("llama", silu, "rms_norm_eps", LLAMA_KEYS(0), KEY("head_dim", head_dim, 0)),
     DECODER("mistral", silu, "rms_norm_eps", LLAMA_KEYS(8), KEY("head_dim", head_dim, 0),
             WINDOW(4096)),
@@ -212,6 +238,48 @@ static const struct config_type {
     DECODER("stablelm", silu, NULL, DECODER_KEYS(2560, 32, 32, 6912, 50304, 32, 0, 0),
             KEY("use_qkv_bias", qkv_bias, 0)),
     DECODER("arcee", relu2, NULL, DECODER_KEYS(2560, 32, 32, 18432, 32000, 0, 0, 0)),
+    DECODER("exaone", silu, NULL, DECODER_KEYS(4096, 32, 32, 16384, 102400, 32, 0, 0),
+            KEY("num_layers", num_layers, KEEP)),
+    DECODER("helium", silu, NULL, DECODER_KEYS(2560, 24, 20, 7040, 48000, 20, 128, 0)),
+    DECODER("hyperclovax", silu, NULL, LLAMA_KEYS(0), KEY("head_dim", head_dim, 0)),
+    DECODER("ministral3", silu, NULL, DECODER_KEYS(4096, 34, 32, 14336, 131072, 8, 128, 0), WINDOW(0)),
+    DECODER("mellum", silu, NULL, DECODER_KEYS(2304, 28, 32, 7168, 98304, 4, 128, 0), WINDOW(1024),
+            LOCAL_EXPERTS(64), KEY("num_experts", experts, KEEP), TOP_K(8), EXPERT_MLP(896)),
+    DECODER("nanochat", relu2, NULL, DECODER_KEYS(768, 12, 6, 8192, 50304, 0, 0, 0)),
+    {"vaultgemma", "llama", "hidden_activation", gelu_any, NULL, NULL,
+     KEYS(DECODER_KEYS(2304, 26, 8, 9216, 256000, 4, 256, ON), WINDOW(4096))},
+    DECODER("internlm3", silu, NULL, DECODER_KEYS(4096, 32, 32, 11008, 128512, 0, 0, 0)),
+    DECODER("iquestcoder", silu, NULL, DECODER_KEYS(5120, 80, 40, 27648, 76800, 8, 128, 0)),
+    DECODER("jais2", relu2, NULL, DECODER_KEYS(3328, 32, 26, 26624, 150272, 0, 0, 0)),
+    DECODER("youtu", silu, NULL, DECODER_KEYS(2048, 32, 16, 6144, 128256, 16, 0, ON), LATENT_KEYS),
+    DECODER("glm4_moe_lite", silu, NULL, DEEPSEEK_KEYS, LATENT_KEYS),
+    DECODER("ernie4_5_moe", silu, NULL, DECODER_KEYS(2560, 28, 20, 12288, 103424, 4, 0, ON),
+            KEY("moe_num_experts", experts, 64), KEY("moe_k", experts_active, 6), EXPERT_MLP(1536),
+            KEY("moe_num_shared_experts", shared_experts, 2),
+            KEY("moe_layer_start_index", dense_layers, 1)),
+    DECODER("flex_olmo", silu, NULL, DECODER_KEYS(4096, 32, 32, 11008, 100352, 0, 0, 0),
+            KEY("num_experts", experts, 7), TOP_K(5)),
+    DECODER("granitemoeshared", silu, NULL, DECODER_KEYS(4096, 32, 32, 11008, 32000, 0, 0, 0),
+            LOCAL_EXPERTS(8), TOP_K(2)),
+    DECODER("solar_open", silu, NULL, DECODER_KEYS(4096, 48, 64, 10240, 196608, 8, 128, 0),
+            ROUTED_KEYS),
+    DECODER("phimoe", silu, NULL, DECODER_KEYS(4096, 32, 32, 6400, 32064, 8, 0, 0), WINDOW(0),
+            LOCAL_EXPERTS(16), TOP_K(2)),
+    DECODER("cohere2", silu, NULL, DECODER_KEYS(8192, 40, 64, 22528, 256000, 0, 0, ON), WINDOW(4096),
+            KEY("sliding_window_pattern", block.full_every, KEEP)),
+    DECODER("exaone_moe", silu, NULL, DECODER_KEYS(4096, 32, 32, 16384, 102400, 32, 0, 0),
+            WINDOW(4096), KEY("sliding_window_pattern", block.full_every, KEEP),
+            KEY("num_experts", experts, 64), TOP_K(8), EXPERT_MLP(1024),
+            KEY("num_shared_experts", shared_experts, 1),
+            KEY("first_k_dense_replace", dense_layers, 1)),
+    {"gptj", "llama", "activation_function", gelu_any, NULL, NULL, KEYS(GPTJ_KEYS)},
+    {"codegen", "llama", "activation_function", gelu_any, NULL, NULL, KEYS(GPTJ_KEYS)},
+    DECODER("sarvam_mla", silu, NULL, DEEPSEEK_KEYS, LATENT_KEYS),
+    DECODER("sarvam_moe", silu, NULL, DECODER_KEYS(4096, 19, 64, 8192, 262144, 4, 0, 0), ROUTED_KEYS),
+    DECODER("hy_v3", silu, NULL, DECODER_KEYS(4096, 80, 64, 13312, 120832, 8, 128, 0),
+            KEY("num_experts", experts, 192), TOP_K(8), EXPERT_MLP(1536),
+            KEY("num_shared_experts", shared_experts, 1),
+            KEY("first_k_dense_replace", dense_layers, KEEP)),
     {"t5", "t5-base", "feed_forward_proj", t5_acts, NULL,
      WORDS("T5ForConditionalGeneration", "T5WithLMHeadModel"),
      KEYS(KEY("d_model", hidden, 512), KEY("d_kv", head_dim, 64), KEY("d_ff", mlp, 2048),
@@ -273,7 +341,19 @@ static const struct config_rule {
     {" gpt2 ",                                                    "scale_attn_by_inverse_layer_idx",          " false null "                          },
     {" llama deepseek deepseek_v2 deepseek_v3 granite qwen3 qwen3_moe gemma gemma2 gemma3_text "
      "olmo olmo2 olmo3 cohere phi3 smollm3 kimi_k2 hunyuan_v1_dense olmoe granitemoe llama4_text "
-     "nemotron arcee ",                                      "attention_bias",                           " false null "                          },
+     "nemotron arcee exaone helium hyperclovax ministral3 mellum nanochat vaultgemma "
+     "internlm3 iquestcoder youtu glm4_moe_lite flex_olmo granitemoeshared phimoe cohere2 "
+     "sarvam_mla ",                                          "attention_bias",                           " false null "                          },
+    {" exaone helium hyperclovax internlm3 iquestcoder hy_v3 ",   "mlp_bias",                                 " false null "                          },
+    {" internlm3 ",                                               "qkv_bias",                                 " false null "                          },
+    {" internlm3 ",                                               "bias",                                     " false null "                          },
+    {" hyperclovax ",                                             "use_post_norm",                            " true "                                },
+    {" granitemoeshared ",                                        "shared_intermediate_size",                 " 0 null "                              },
+    {" jais2 ",                                                   "mlp_bias",                                 " true "                                },
+    {" jais2 ",                                                   "attention_bias",                           " true "                                },
+    {" phimoe ",                                                  "lm_head_bias",                             " false null "                          },
+    {" ernie4_5_moe ",                                            "use_bias",                                 " false null "                          },
+    {" ernie4_5_moe ",                                            "moe_layer_interval",                       " 1 "                                   },
     {" llama granite smollm3 seed_oss nemotron arcee ",           "mlp_bias",                                 " false null "                          },
     {" deepseek deepseek_v2 deepseek_v3 kimi_k2 glm4_moe dots1 ", "moe_layer_freq",                           " 1 null "                              },
     {" gpt_oss gpt_neox ",                                        "attention_bias",                           " true "                                },
@@ -349,7 +429,9 @@ static const char *const harmless[] = {
     "unk_token_id", "seq_length", "apply_query_key_layer_scaling", "attention_softmax_in_fp32",
     "layer_norm_elementwise_affine", "no_rope_layers", "no_rope_layer_interval",
     "attn_temperature_tuning", "floor_scale", "attn_scale", "for_llm_compressor", "moe_layers",
-    "use_qk_norm", "attention_chunk_size", "norm_eps", "use_mtp",
+    "use_qk_norm", "attention_chunk_size", "norm_eps", "use_mtp", "rotary_dim",
+    "input_jitter_noise", "embedding_initializer_range", "router_scaling_factor",
+    "enable_moe_fp32_combine", "moe_norm_min",
     /* t5, whisper, swin, clip: dropout, how spectrograms are masked, constants; n_positions limits
      * nothing, num_hidden_layers of whisper is encoder_layers once more */
     "dropout_rate", "dense_act_fn", "is_gated_act", "relative_attention_max_distance",
@@ -365,25 +447,29 @@ static const char *const harmless[] = {
 static const struct {
     const char *types, *key;
 } decoder_keys[] = {
-    {" gpt_neox ",                                             "use_parallel_residual"   },
-    {" cohere glm4_moe ",                                      "use_qk_norm"             },
-    {" gemma2 gemma3_text ",                                   "final_logit_softcapping" },
-    {" falcon ",                                               "new_decoder_architecture"},
-    {" falcon ",                                               "num_ln_in_parallel_attn" },
-    {" falcon ",                                               "multi_query"             },
-    {" falcon ",                                               "num_kv_heads"            },
-    {" falcon ",                                               "ffn_hidden_size"         },
-    {" opt ",                                                  "word_embed_proj_dim"     },
-    {" gemma2 gemma3_text gpt_oss qwen2 qwen3 olmo3 exaone4 ", "layer_types"             },
-    {" qwen2 qwen3 qwen3_moe qwen2_moe smollm3 ",              "use_sliding_window"      },
-    {" t5 ",                                                   "num_decoder_layers"      },
-    {" whisper ",                                              "decoder_attention_heads" },
-    {" whisper ",                                              "decoder_ffn_dim"         },
-    {" mllama_text_model ",                                    "cross_attention_layers"  },
-    {" swin ",                                                 "depths"                  },
-    {" swin ",                                                 "num_heads"               },
-    {" clip ",                                                 "vision_config"           },
-    {" clip ",                                                 "text_config"             },
+    {" gpt_neox ",                                                                        "use_parallel_residual"   },
+    {" cohere glm4_moe ",                                                                 "use_qk_norm"             },
+    {" gemma2 gemma3_text vaultgemma nanochat ",                                          "final_logit_softcapping" },
+    {" falcon ",                                                                          "new_decoder_architecture"},
+    {" falcon ",                                                                          "num_ln_in_parallel_attn" },
+    {" falcon ",                                                                          "multi_query"             },
+    {" falcon ",                                                                          "num_kv_heads"            },
+    {" falcon ",                                                                          "ffn_hidden_size"         },
+    {" opt ",                                                                             "word_embed_proj_dim"     },
+    {" gemma2 gemma3_text gpt_oss qwen2 qwen3 olmo3 exaone4 mellum vaultgemma cohere2 "
+     "exaone_moe ",                                                                  "layer_types"             },
+    {" mellum glm4_moe_lite exaone_moe hy_v3 qwen2_moe qwen3_moe sarvam_mla sarvam_moe ",
+     "mlp_layer_types"                                                                                              },
+    {" ernie4_5_moe ",                                                                    "moe_layer_end_index"     },
+    {" qwen2 qwen3 qwen3_moe qwen2_moe smollm3 ",                                         "use_sliding_window"      },
+    {" t5 ",                                                                              "num_decoder_layers"      },
+    {" whisper ",                                                                         "decoder_attention_heads" },
+    {" whisper ",                                                                         "decoder_ffn_dim"         },
+    {" mllama_text_model ",                                                               "cross_attention_layers"  },
+    {" swin ",                                                                            "depths"                  },
+    {" swin ",                                                                            "num_heads"               },
+    {" clip ",                                                                            "vision_config"           },
+    {" clip ",                                                                            "text_config"             },
 };
 enum { NUM_DECODER_KEYS = sizeof decoder_keys / sizeof decoder_keys[0] };
 
@@ -727,6 +813,31 @@ static enum status share_experts(const char *file, struct model_spec *spec, stru
     return OK;
 }
 
+/* Read the layers whose MLP has experts: all after the first dense ones. */
+static enum status read_mlp_types(const struct json *list, const char *file,
+                                  struct model_spec *spec, struct err *err)
+{
+    const struct fields_source source = {.file = file, .prefix = ""};
+    int dense = 0, i = 0;
+    if (json_type(list) != JSON_ARRAY || json_count(list) == 0)
+        return OK;
+    for (const struct json *m = json_first(list); m; m = json_next(m), i++) {
+        const char *name = json_string(m);
+        const bool is_dense = name && strcmp(name, "dense") == 0;
+        if ((is_dense && i > dense) || !(is_dense || (name && strcmp(name, "sparse") == 0)))
+            return fields_refuse(&source, "mlp_layer_types", "dense layers, then sparse ones", m,
+                                 err);
+        dense += is_dense;
+    }
+    if (i != spec->num_layers)
+        return err_set(err, ERR_INPUT, "%s: mlp_layer_types must have %d layers, got %d", file,
+                       spec->num_layers, i);
+    spec->dense_layers = dense;
+    if (dense == i)
+        spec->experts = 0;
+    return OK;
+}
+
 /* Read the settings of a decoder that are not one number per key. */
 static enum status read_decoder(const struct json *object, const char *type, const char *file,
                                 struct model_spec *spec, struct err *err)
@@ -749,7 +860,17 @@ static enum status read_decoder(const struct json *object, const char *type, con
         rc = share_experts(file, spec, err);
     if (strcmp(type, "llama4_text") == 0)
         spec->shared_experts = 1;
-    if (cap && strncmp(type, "gemma", 5) == 0)
+    if (strcmp(type, "gptj") == 0 || strcmp(type, "codegen") == 0)
+        rc = read_int(object, "n_inner", spec->hidden <= INT32_MAX / 4 ? 4 * spec->hidden : 0, file,
+                      &spec->mlp, err);
+    const struct json *last = json_get(object, "moe_layer_end_index");
+    int64_t at = 0;
+    if (strcmp(type, "ernie4_5_moe") == 0 && last && json_int64(last, &at) && at != -1 &&
+        at != spec->num_layers - 1)
+        rc = err_set(err, ERR_INPUT, "%s: moe_layer_end_index must be the last layer, %d, got %lld",
+                     file, spec->num_layers - 1, (long long)at);
+    THEN(read_mlp_types(json_get(object, "mlp_layer_types"), file, spec, err));
+    if (cap && strstr(type, "gemma"))
         block->softcap = is_set(cap);
     if (strncmp(type, "qwen", 4) == 0 && !json_true(json_get(object, "use_sliding_window")))
         block->window = 0;

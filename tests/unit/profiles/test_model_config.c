@@ -1,6 +1,7 @@
 /* config.json of decoders: parameters as transformers counts them, windows by layer, and what is
  * refused by name. */
 #include <stdio.h>
+#include <string.h>
 
 #include "partition/model/model.h"
 #include "profiles/job/model_config.h"
@@ -42,6 +43,35 @@ static void configs__have_the_parameters_that_transformers_counts(void **state)
     }
     assert_true(n >= 60);
     json_free(rows);
+}
+
+/* Each decoder of transformers is read, or the line names its type. */
+static void types__are_read_or_refused_by_name(void **state)
+{
+    (void)state;
+    FILE *in = fopen("tests/golden/hf_types.txt", "r");
+    char line[128], text[160];
+    int num_read = 0, num_refused = 0;
+    assert_non_null(in);
+    while (fgets(line, sizeof line, in)) {
+        struct model model = {0};
+        struct err err = {0};
+        line[strcspn(line, "\n")] = '\0';
+        if (line[0] == '#')
+            continue;
+        snprintf(text, sizeof text, "{\"model_type\": \"%s\"}", line);
+        if (read_text(text, &model, &err) == OK) {
+            num_read++;
+            model_clear(&model);
+            continue;
+        }
+        num_refused++;
+        if (!strstr(err.msg, line))
+            fail_msg("%s: %s", line, err.msg);
+    }
+    fclose(in);
+    assert_int_equal(num_read + num_refused, 196);
+    assert_true(num_read >= 60);
 }
 
 /* A name that people copy from the hub is a preset of as many parameters, or is unknown. */
@@ -125,19 +155,26 @@ static void other_computations__are_refused_by_key(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
-        {"{\"model_type\":\"phi\",\"qk_layernorm\":true}",                      "qk_layernorm must be false"},
+        {"{\"model_type\":\"phi\",\"qk_layernorm\":true}",                      "qk_layernorm must be false"                        },
         {"{\"model_type\":\"opt\",\"do_layer_norm_before\":false}",
-         "do_layer_norm_before must be true"                                                                },
+         "do_layer_norm_before must be true"                                                                                        },
         {"{\"model_type\":\"opt\",\"word_embed_proj_dim\":512}",
-         "word_embed_proj_dim must be hidden_size 768, got 512"                                             },
-        {"{\"model_type\":\"falcon\",\"alibi\":true}",                          "alibi must be false"       },
-        {"{\"model_type\":\"gemma\",\"hidden_act\":\"silu\"}",                  "hidden_act must be"        },
-        {"{\"model_type\":\"qwen3_moe\",\"mlp_only_layers\":[1]}",              "mlp_only_layers must be []"},
+         "word_embed_proj_dim must be hidden_size 768, got 512"                                                                     },
+        {"{\"model_type\":\"falcon\",\"alibi\":true}",                          "alibi must be false"                               },
+        {"{\"model_type\":\"gemma\",\"hidden_act\":\"silu\"}",                  "hidden_act must be"                                },
+        {"{\"model_type\":\"qwen3_moe\",\"mlp_only_layers\":[1]}",              "mlp_only_layers must be []"                        },
+        {"{\"model_type\":\"hy_v3\",\"num_hidden_layers\":3,\"mlp_layer_types\":[\"sparse\","
+         "\"dense\",\"sparse\"]}",                                     "dense layers, then sparse ones"                    },
+        {"{\"model_type\":\"hy_v3\",\"mlp_layer_types\":[\"dense\"]}",
+         "must have 80 layers, got 1"                                                                                               },
+        {"{\"model_type\":\"ernie4_5_moe\",\"moe_layer_end_index\":9}",
+         "must be the last layer, 27"                                                                                               },
+        {"{\"model_type\":\"kimi_linear\"}",                                    "delta attention layers of model_type 'kimi_linear'"},
         {"{\"model_type\":\"gpt_oss\",\"num_hidden_layers\":3,\"layer_types\":[\"sliding_"
          "attention\","
-         "\"full_attention\",\"full_attention\"]}",                    "layer_types must repeat"   },
+         "\"full_attention\",\"full_attention\"]}",                    "layer_types must repeat"                           },
         {"{\"model_type\":\"gpt_oss\",\"layer_types\":[\"linear_attention\"]}",
-         "layer_types must be sliding_attention"                                                            },
+         "layer_types must be sliding_attention"                                                                                    },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct model model = {0};
@@ -152,6 +189,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(presets__have_the_parameters_of_their_configs),
+        cmocka_unit_test(types__are_read_or_refused_by_name),
         cmocka_unit_test(configs__have_the_parameters_that_transformers_counts),
         cmocka_unit_test(windows__alternate_as_the_family_does),
         cmocka_unit_test(attention_pairs__are_those_of_the_mask),
