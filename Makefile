@@ -104,7 +104,7 @@ found_in = $(sort $(shell find $(1) -name '$(2)' 2>/dev/null))
 $(foreach r,partition profiles sim cli exec,$(eval SRC_$(r) := $(filter-out $(r)/main.c,$(call found_in,$(r),*.c))))
 SRC_exec := $(filter-out exec/cuda/% exec/comm/nccl_device.c,$(SRC_exec))
 SRC_cli := $(filter-out cli/launch/local_bind.c,$(SRC_cli))
-SRC_profiles := $(filter-out profiles/devices/%,$(SRC_profiles))
+SRC_profiles := $(filter-out profiles/devices/% profiles/store/write_store.c,$(SRC_profiles))
 SRC_nccl := exec/comm/nccl_device.c partition/base/status.c partition/base/safe_text.c
 SRC_cuda := $(wildcard exec/cuda/*.c exec/cuda/*.cu) partition/base/status.c partition/base/safe_text.c partition/base/units.c
 ROOMS := partition profiles sim library cli $(if $(filter 1,$(EXEC)),exec)
@@ -187,7 +187,14 @@ $(OUT)/profiles/sql_text.c: $(SQL)
 	  echo '{0, 0}};'; } > $@
 $(OUT)/profiles/sql_text.c.o: $(OUT)/profiles/sql_text.c
 	$(Q)$(CC) $(BASE) $(CFLAGS_profiles) -c $< -o $@
-$(OUT)/libprofiles.a: $(OUT)/profiles/sql_text.c.o
+# And the store that is set up from them, as bytes.
+$(OUT)/write_store: $(OUT)/profiles/store/write_store.c.o $(OUT)/profiles/store/schema.c.o $(OUT)/profiles/sql_text.c.o
+	$(Q)$(CC) $(OPT) $(SANFLAGS) -pthread $^ $(LIBS_base) -o $@
+$(OUT)/profiles/shipped_store.c: $(OUT)/write_store
+	$(Q)$< >$@.new && mv $@.new $@
+$(OUT)/profiles/shipped_store.c.o: $(OUT)/profiles/shipped_store.c
+	$(Q)$(CC) $(BASE) $(CFLAGS_profiles) -c $< -o $@
+$(OUT)/libprofiles.a: $(OUT)/profiles/sql_text.c.o $(OUT)/profiles/shipped_store.c.o
 
 $(OUT)/cli/figures/gnuplot.c.o: $(wildcard plots/*.gp)
 $(OUT)/bin/elapse: $(OUT)/cli/main.c.o $(call libs,cli sim profiles partition)

@@ -20,7 +20,7 @@ PAGE_SQLITE := -DSQLITE_THREADSAFE=0 -DSQLITE_OMIT_LOAD_EXTENSION -DSQLITE_OMIT_
 PAGE_LINK := -sMODULARIZE=1 -sEXPORT_NAME=ElapseModule -sENVIRONMENT=worker -sALLOW_MEMORY_GROWTH=1 -sTOTAL_STACK=4MB \
   -sMAXIMUM_MEMORY=2GB -sEXIT_RUNTIME=0 -sINVOKE_RUN=0 -sFORCE_FILESYSTEM=1 -sEXPORTED_RUNTIME_METHODS=FS,callMain \
   -sEXPORTED_FUNCTIONS=_main,_fflush
-PAGE_OBJS := $(PAGE_SRC:%=$(PAGE_OUT)/%.o) $(PAGE_OUT)/kinds.o $(PAGE_OUT)/sql_text.o $(PAGE_OUT)/cJSON.o $(PAGE_OUT)/sqlite3.o
+PAGE_OBJS := $(PAGE_SRC:%=$(PAGE_OUT)/%.o) $(PAGE_OUT)/kinds.o $(PAGE_OUT)/sql_text.o $(PAGE_OUT)/shipped_store.o $(PAGE_OUT)/cJSON.o $(PAGE_OUT)/sqlite3.o
 
 $(PAGE_OUT)/%.c.o: %.c page/module.h
 	@mkdir -p $(@D)
@@ -28,7 +28,7 @@ $(PAGE_OUT)/%.c.o: %.c page/module.h
 	$(Q)$(EMCC) $(PAGE_FLAGS) $(DEFS) -DELAPSE_LAUNCHER='"mpirun"' -include page/module.h -MMD -MP -c $< -o $@
 $(PAGE_OUT)/kinds.o: $(OUT)/kinds.c
 	$(Q)$(EMCC) $(PAGE_FLAGS) -c $< -o $@
-$(PAGE_OUT)/sql_text.o: $(OUT)/profiles/sql_text.c
+$(PAGE_OUT)/%.o: $(OUT)/profiles/%.c
 	$(Q)$(EMCC) $(PAGE_FLAGS) -c $< -o $@
 $(PAGE_OUT)/cJSON.o: $(PAGE_SOURCES)/cjson/cJSON.c
 	$(Q)$(EMCC) $(PAGE_FLAGS) -c $< -o $@

@@ -11,7 +11,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <pthread.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,11 +20,10 @@
 
 #include "partition/schedule/schedule.h"
 #include "profiles/base/clock.h"
-#include "profiles/store/sql_text.h"
+#include "profiles/store/schema.h"
 #include "profiles/store/store_internal.h"
 #include "profiles/base/whole_file.h"
 
-#define APPLICATION_ID 0x456c6170 /* "Elap" */
 #define BUSY_TIMEOUT_MS 30000
 /* Readers work with stores from this version on. Versions 3 and 7 only allow more rows. Functions
  * that read what versions 4 to 6 added check that it exists. */
@@ -190,41 +188,14 @@ static enum status get_int(struct store *store, const char *sql, int64_t *value,
     return rc;
 }
 
-/* Sections of schema.sql: "-- version N" at the start of a line. */
-static const char *section(int version)
-{
-    char mark[32];
-    snprintf(mark, sizeof mark, "\n-- version %d\n", version);
-    const char *at = strstr(sql_texts[0].sql, mark);
-    return at ? at + 1 : NULL;
-}
-
-static int newest_version(void)
-{
-    int version = 0;
-    while (section(version + 1))
-        version++;
-    return version;
-}
-
 /* Apply the sections of schema.sql above `version`, inside the caller's transaction. */
 static enum status migrate(struct store *store, int version, bool shipped, struct err *err)
 {
-    enum status rc = OK;
-    char pragma[96];
-    int newest = newest_version(), first = version;
-    for (; version < newest && rc == OK; version++) {
-        const char *from = section(version + 1), *to = section(version + 2);
-        char *sql = to ? strndup(from, (size_t)(to - from)) : strdup(from);
-        rc = sql ? exec_sql(store, sql, "cannot set up", err) : err_nomem(err);
-        free(sql);
-    }
-    snprintf(pragma, sizeof pragma, "PRAGMA application_id = %d; PRAGMA user_version = %d",
-             APPLICATION_ID, newest);
-    THEN(exec_sql(store, pragma, "cannot set up", err));
-    for (int i = 1; sql_texts[i].name && rc == OK && shipped && first == 0; i++)
-        rc = exec_sql(store, sql_texts[i].sql, sql_texts[i].name, err);
-    return rc;
+    const char *what = NULL;
+    store->ops = 0;
+    return schema_apply(store->db, version, shipped, &what) == SQLITE_OK
+               ? OK
+               : store_fail(store, what, err);
 }
 
 /* Invariant 5: a view or trigger in the place of a table would run its own SQL for our queries. */
@@ -265,10 +236,10 @@ static enum status identify(struct store *store, int64_t *version, bool *fresh, 
         return OK;
     if (application != APPLICATION_ID)
         return err_set(err, ERR_INPUT, "'%s' is an SQLite file of another program", store->path);
-    if (*version < 1 || *version > newest_version()) {
+    if (*version < 1 || *version > schema_newest()) {
         rc = err_set(err, ERR_INPUT, "store '%s' has schema version %lld, this program knows 1..%d",
-                     store->path, (long long)*version, newest_version());
-        if (*version > newest_version())
+                     store->path, (long long)*version, schema_newest());
+        if (*version > schema_newest())
             err_hint(err, "a newer Elapse wrote it: use that version");
         return rc;
     }
@@ -348,40 +319,24 @@ static int open_immutable(struct store *store)
     return rc;
 }
 
-/* The bytes of a store that has only the shipped profiles, made once in a process; all its readers share
- * them. A sweep opens one for each of its points, and its SQL takes 15 ms. */
-static struct {
-    pthread_mutex_t lock;
-    unsigned char *bytes;
-    sqlite3_int64 size;
-} shipped_image = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static enum status make_image(struct store *store, struct err *err)
-{
-    enum status rc = migrate(store, 0, true, err);
-    if (rc != OK)
-        return rc;
-    shipped_image.bytes = sqlite3_serialize(store->db, "main", &shipped_image.size, 0);
-    return shipped_image.bytes ? OK : err_nomem(err);
-}
-
 /* Open a store in memory that has only the shipped profiles, for reading. Its path stays that of the
  * user's file, which does not exist yet. */
 static enum status open_shipped(struct store *store, struct err *err)
 {
-    enum status rc = OK;
     sqlite3_close(store->db);
     store->db = NULL;
     if (open_db(store, ":memory:", SQLITE_OPEN_READWRITE) != SQLITE_OK)
         return store_fail(store, "cannot open", err);
-    pthread_mutex_lock(&shipped_image.lock);
-    if (!shipped_image.bytes)
-        rc = make_image(store, err);
-    else if (sqlite3_deserialize(store->db, "main", shipped_image.bytes, shipped_image.size,
-                                 shipped_image.size, SQLITE_DESERIALIZE_READONLY) != SQLITE_OK)
-        rc = store_fail(store, "cannot open", err);
-    pthread_mutex_unlock(&shipped_image.lock);
-    return rc;
+#if SQLITE_HAS_IMAGES
+    /* SQLite only reads what is marked so, hence all readers share the bytes. */
+    return sqlite3_deserialize(store->db, "main", (unsigned char *)shipped_store,
+                               shipped_store_bytes, shipped_store_bytes,
+                               SQLITE_DESERIALIZE_READONLY) == SQLITE_OK
+               ? OK
+               : store_fail(store, "cannot open", err);
+#else
+    return migrate(store, 0, true, err);
+#endif
 }
 
 /* Open for reading. users: the path is the user's default store, which need not exist. */
@@ -419,7 +374,7 @@ static enum status open_reader(struct store *store, bool users, struct err *err)
                      : err_set(err, ERR_INPUT, "store '%s' is empty", store->path);
     if (rc == OK && version < OLDEST_READABLE) {
         rc = err_set(err, ERR_INPUT, "store '%s' has the old schema version %lld, not %d..%d",
-                     store->path, (long long)version, OLDEST_READABLE, newest_version());
+                     store->path, (long long)version, OLDEST_READABLE, schema_newest());
         err_hint(err, "open it once for writing (elapse profiles import), which migrates it");
     }
     return rc;
@@ -439,11 +394,11 @@ static enum status open_writer(struct store *store, bool shipped, struct err *er
     rc = identify(store, &version, &fresh, err); /* must come before any write */
     THEN(exec_sql(store, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL", "cannot open",
                   err));
-    if (rc == OK && (fresh || version < newest_version())) {
+    if (rc == OK && (fresh || version < schema_newest())) {
         rc = store_begin(store, err);
         if (rc == OK)
             rc = identify(store, &version, &fresh, err); /* another process may have migrated it */
-        if (rc == OK && version < newest_version())
+        if (rc == OK && version < schema_newest())
             rc = migrate(store, (int)version, shipped, err);
         rc = store_end(store, rc, err);
     }
