@@ -10,6 +10,7 @@
 
 #include "cli/plans/calibrated.h"
 #include "cli/base/command.h"
+#include "cli/simulate/chakra_file.h"
 #include "cli/runs/replay.h"
 #include "cli/simulate/snapshot_file.h"
 #include "cli/simulate/sim_command.h"
@@ -25,7 +26,7 @@ static const char *const idle_names[IDLE_CAUSE_COUNT] = {
     "fill_ns", "drain_ns", "imbalance_ns", "transfer_ns", "allreduce_ns", "host_ns", "straggler_ns",
 };
 
-/* Write the files of --trace, --memory-snapshot and --ops. */
+/* Write the files of --trace, --memory-snapshot, --chakra and --ops. */
 static enum status write_ops(const struct sim_args *args, const struct step_answer *a,
                              struct err *err)
 {
@@ -33,6 +34,8 @@ static enum status write_ops(const struct sim_args *args, const struct step_answ
     enum status rc = args->trace_path ? trace_step_file(args->trace_path, &step, err) : OK;
     if (rc == OK && args->snapshot_path)
         rc = snapshot_file(args->snapshot_path, &step, err);
+    if (rc == OK && args->chakra_path)
+        rc = chakra_files(args->chakra_path, &step, err);
     if (rc != OK || !args->ops_path)
         return rc;
     struct op_row *rows = sim_op_rows(&a->result);
@@ -298,6 +301,7 @@ static enum status check_options(const struct sim_args *args, struct err *err)
                             : args->trace_path    ? "trace"
                             : args->ops_path      ? "ops"
                             : args->snapshot_path ? "memory-snapshot"
+                            : args->chakra_path   ? "chakra"
                             : args->explain       ? "explain"
                             : args->monte_carlo   ? "monte-carlo"
                                                   : NULL;
@@ -399,6 +403,8 @@ static int list_options(struct sim_args *args, struct step_setting *settings, in
         OPTION("trace", STRING, &args->trace_path, "FILE", "trace of the step for Perfetto"),
         OPTION("memory-snapshot", STRING, &args->snapshot_path, "FILE",
                "memory of each rank for PyTorch's viewer (pytorch.org/memory_viz)"),
+        OPTION("chakra", STRING, &args->chakra_path, "DIR",
+               "Chakra execution traces, one a rank, for ASTRA-sim"),
         OPTION("ops", STRING, &args->ops_path, "FILE", "CSV of ops with start and end"),
         OPTION("explain", FLAG, &args->explain, NULL,
                "the critical path, and how much each resource would shorten the step"),
@@ -450,9 +456,9 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
     enum status rc = sim_args_read(command, argc, argv, &args, &help, err);
     if (rc != OK || help)
         return rc;
-    request->options.record_ops =
-        (args.trace_path || args.snapshot_path || args.ops_path || args.explain) &&
-        args.sweeps.count == 0;
+    request->options.record_ops = (args.trace_path || args.snapshot_path || args.chakra_path ||
+                                   args.ops_path || args.explain) &&
+                                  args.sweeps.count == 0;
 
     struct ticker progress;
     ticker_begin(&progress, command_progress(args.quiet));

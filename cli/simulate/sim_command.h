@@ -12,7 +12,7 @@ struct sim_args {
     struct option_list overrides, sweeps;
     const char *schedule_csv; /* op lists of the step; NULL: by --schedule */
     char counts[3][16];       /* their K, v and M, as texts */
-    const char *trace_path, *snapshot_path, *ops_path;
+    const char *trace_path, *snapshot_path, *chakra_path, *ops_path;
     const char *plan_path;   /* the plan to simulate; NULL: plan_for() makes one */
     const char *record_path; /* a run record to write, with the tables of real runs */
     bool step, json, csv, table, explain, no_wall, quiet;

@@ -93,6 +93,17 @@ snapshot() {
         python3 tests/e2e/snapshot.py "$tmp/step.pickle" "$tmp/step.json"
 }
 verify "memory snapshot: allocations add up to each rank's peak" snapshot
+traces() { # of a chain, and of a model with replicas, tied tables, a norm and a cache of its frozen layers
+    local with
+    for with in "$uniform --cluster 1x4 --stages 4 --schedule zb-h1" "gpt2 --cluster a100-2x4 --stages 2 --replicas 2 --schedule 1f1b" \
+        "gpt2 --cluster a100-2x4 --stages 2 --replicas 2 --schedule interleaved --frozen 3 --set train.clip_norm=1"; do
+        rm -rf "$tmp/traces"
+        "$elapse" sim --step --model $with --microbatches 4 --no-wall --chakra "$tmp/traces" --ops "$tmp/chakra.csv" >/dev/null &&
+            python3 tests/e2e/chakra.py "$tmp/traces" "$tmp/chakra.csv" || return 1
+    done
+}
+verify "chakra: nodes have the step's times, and messages their ends" traces
+expect "chakra: a folder that cannot be made" 3 "cannot make '$tmp/no/such'" step --microbatches 4 --chakra "$tmp/no/such"
 check "trace and ops" step --microbatches 4 --trace "$tmp/trace.json" --ops "$tmp/ops.csv"
 check "the trace is a Chrome trace" grep -q '"traceEvents"' "$tmp/trace.json"
 check "32 compute ops, 4 updates, 24 messages" test "$(wc -l <"$tmp/ops.csv")" -eq 61
