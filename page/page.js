@@ -10,6 +10,7 @@ const CONTROLS = [
   {group: 'Model', id: 'model', label: 'Model (name:key=value also)', option: '--model', list: ['MODEL'], value: 'llama3-8b', wide: true},
   {group: 'Model', id: 'seq', label: 'Sequence, tokens', key: 'model.seq'},
   {group: 'Model', id: 'frozen', label: 'Frozen layers', option: '--frozen', hint: '0'},
+  {group: 'Model', id: 'share', label: 'Timed freezing, mean share left out', key: 'freeze.max_share', hint: '0', wide: true},
   {group: 'Cluster', id: 'cluster', label: 'GPU or machine', list: ['DEVICE', 'CLUSTER'], value: 'h100', wide: true},
   {group: 'Cluster', id: 'nodes', label: 'Nodes', value: '2', hint: 'as the machine'},
   {group: 'Cluster', id: 'gpus', label: 'GPUs a node', value: '8', hint: 'as the machine'},
@@ -210,7 +211,7 @@ async function unpack() {
 
 /* --- asking ----------------------------------------------------------------------------------- */
 
-let main, sweeper, soon;
+let main, sweeper, soon, timeline;
 let shown = null; /* the answer on the page: {plan, step, ops} */
 
 function say(text, bad) {
@@ -245,14 +246,15 @@ async function ask() {
     return fail(bad);
   shown = {plan, step: JSON.parse(stepped[0].out), ops: parseOps(stepped[0].read['/ops.csv'])};
   $('busy').hidden = true;
-  $('result').hidden = $('sweep-part').hidden = false;
+  $('result').hidden = $('sweep-part').hidden = $('run-part').hidden = false;
+  $('run').replaceChildren();
   $('result').classList.remove('stale');
   const searched = plan.searched && plan.searched.complete === false ? '; the search reached its budget, a longer one may find more' : '';
   say(`${plan.candidates.toLocaleString('en')} plans compared in ${formatNs((performance.now() - begun) * 1e6)}${searched}`);
   $('lines').textContent = stepped[1].out;
   showFigures(plan);
   showMemory(plan, shown.step);
-  startTimeline();
+  timeline.show(shown.step, shown.ops);
   document.body.dataset.answered = String(Number(document.body.dataset.answered || 0) + 1);
 }
 function fail(answer) {
@@ -264,12 +266,6 @@ function fail(answer) {
 
 /* --- figures ---------------------------------------------------------------------------------- */
 
-function formatNs(ns) {
-  for (const [unit, size] of [['s', 1e9], ['ms', 1e6], ['µs', 1e3]])
-    if (ns >= size)
-      return `${(ns / size).toPrecision(ns / size >= 1000 ? 4 : 3)} ${unit}`;
-  return `${ns} ns`;
-}
 const formatBytes = (bytes) => bytes >= 2 ** 30 ? `${(bytes / 2 ** 30).toPrecision(3)} GiB` : `${(bytes / 2 ** 20).toPrecision(3)} MiB`;
 const thousands = (x) => Number(x.toPrecision(4)).toLocaleString('en');
 
@@ -285,6 +281,7 @@ function showFigures(plan) {
     ['Schedule', plan.schedule + (plan.chunks > 1 ? `, ${plan.chunks} chunks` : '')],
     ['Recompute', plan.recompute],
     ['Shard', plan.shard],
+    plan.shares && ['Left out, mean share of a rank', plan.shares.map((row) => `${(100 * row.reduce((sum, share) => sum + share, 0) / row.length).toFixed(1)} %`).join(', '), true],
     plan.frozen_layers > 0 && ['Frozen layers', `${plan.frozen_layers} (${plan.frozen})`],
     ['Memory, tightest rank', formatBytes(Math.max(...shown.step.devices.map((d) => d.peak_bytes))) + (plan.memory_limit_bytes ? ` of ${formatBytes(plan.memory_limit_bytes)}` : '')],
     plan.lower_bound_ns > 0 && ['Proven lower bound', formatNs(plan.lower_bound_ns)],
@@ -355,8 +352,6 @@ function showMemory(plan, step) {
   $('memory').replaceChildren(chart, table);
 }
 
-/* --- the timeline ------------------------------------------------------------------------------ */
-
 function parseOps(csv) {
   const lines = csv.split('\n'), names = lines[0].split(',');
   const at = Object.fromEntries(names.map((name, i) => [name, i]));
@@ -366,159 +361,6 @@ function parseOps(csv) {
             microbatch: cell[at.microbatch] === '' ? -1 : +cell[at.microbatch], start: +cell[at.start_ns], end: +cell[at.end_ns]};
   });
 }
-const PASSES = {F: 'forward', B: 'backward', I: 'backward, input', W: 'backward, weights', R: 'forward again', Z: 'forward of frozen layers', C: 'cache read', P: 'cache write'};
-const LEFT = 54, ROW = 34;
-let view = {from: 0, to: 1}, rows = [], drag = null;
-
-function startTimeline() {
-  const {step, ops} = shown;
-  const replicas = [...new Set(ops.map((op) => op.replica))];
-  const before = $('replica').value;
-  $('replica').replaceChildren(...replicas.map((r) => new Option(r, r)));
-  if (before !== '' && replicas.includes(+before))
-    $('replica').value = before;
-  view = {from: 0, to: step.step_ns};
-  const kinds = Object.keys(PASSES).filter((kind) => ops.some((op) => op.op === kind));
-  $('legend').replaceChildren(...[...kinds.map((kind) => [kind, PASSES[kind]]), ['comm', 'messages, all-reduce'], ['other', 'update']].map(([kind, name]) => {
-    const entry = document.createElement('span'), mark = document.createElement('i');
-    mark.style.background = `var(--${kind})`;
-    entry.append(mark, name);
-    return entry;
-  }));
-  fillRows();
-}
-function fillRows() {
-  const replica = +$('replica').value;
-  rows = [];
-  for (const op of shown.ops)
-    if (op.replica === replica)
-      (rows[op.rank] = rows[op.rank] || []).push(op);
-  rows = Array.from(rows, (row) => row || []);
-  const canvas = document.querySelector('canvas');
-  canvas.setAttribute('aria-label', `Timeline of pipeline ${replica}: ${rows.length} ranks, step ${formatNs(shown.step.step_ns)}, bubble ${(100 * shown.step.bubble_fraction).toFixed(1)} per cent`);
-  draw();
-}
-
-/* Passes fill the row; messages and all-reduces lie in a thin lane below them. */
-function draw() {
-  if (!shown)
-    return;
-  const canvas = document.querySelector('canvas'), style = getComputedStyle(document.documentElement);
-  const colour = (name) => style.getPropertyValue(`--${name}`).trim();
-  const width = canvas.clientWidth, height = rows.length * ROW + 24, ratio = devicePixelRatio || 1;
-  canvas.style.height = `${height}px`;
-  canvas.width = width * ratio;
-  canvas.height = height * ratio;
-  const g = canvas.getContext('2d');
-  g.scale(ratio, ratio);
-  g.font = '11px system-ui, sans-serif';
-  const x = (ns) => LEFT + (ns - view.from) / (view.to - view.from) * (width - LEFT);
-  const hatch = hatched(colour('hatch'));
-  rows.forEach((row, k) => {
-    const y = k * ROW + 3;
-    g.fillStyle = hatch;
-    g.fillRect(LEFT, y, width - LEFT, 20);
-    for (const op of row) {
-      if (op.end < view.from || op.start > view.to)
-        continue;
-      const pass = PASSES[op.op] !== undefined, from = Math.max(x(op.start), LEFT), to = Math.min(x(op.end), width);
-      const lane = pass || op.op === 'UPDATE' || op.op === 'NORM' ? [y, 20] : [y + 22, 5];
-      g.fillStyle = colour(pass ? op.op : op.op === 'UPDATE' || op.op === 'NORM' ? 'other' : 'comm');
-      g.fillRect(from, lane[0], Math.max(to - from - .5, .5), lane[1]);
-      if (pass && to - from > 9 && op.microbatch >= 0) {
-        const number = String(op.microbatch);
-        if (g.measureText(number).width < to - from - 2) {
-          g.fillStyle = '#fff';
-          g.textAlign = 'center';
-          g.fillText(number, (from + to) / 2, y + 14);
-        }
-      }
-    }
-    g.fillStyle = colour('bg');
-    g.fillRect(0, k * ROW, LEFT, ROW);
-    g.fillStyle = colour('fg');
-    g.textAlign = 'left';
-    g.fillText(`rank ${k}`, 6, y + 14);
-  });
-  g.fillStyle = colour('soft');
-  for (let i = 0; i <= 4; i++) {
-    const ns = view.from + (view.to - view.from) * i / 4;
-    g.textAlign = i === 0 ? 'left' : i === 4 ? 'right' : 'center';
-    if (width > 500 || i % 2 === 0)
-      g.fillText(formatNs(Math.round(ns)), i === 4 ? width - 4 : x(ns), height - 7);
-  }
-}
-function hatched(colour) {
-  const tile = Object.assign(document.createElement('canvas'), {width: 6, height: 6}), g = tile.getContext('2d');
-  g.strokeStyle = colour;
-  g.beginPath();
-  for (const d of [-3, 3, 9]) {
-    g.moveTo(d - 3, 6 + 3 - 3);
-    g.lineTo(d + 3, 0);
-  }
-  g.stroke();
-  return g.createPattern(tile, 'repeat');
-}
-function zoom(factor, at = .5) {
-  const span = view.to - view.from, all = shown.step.step_ns;
-  const next = Math.min(Math.max(span * factor, 1000), all), middle = view.from + span * at;
-  view.from = Math.min(Math.max(middle - next * at, 0), all - next);
-  view.to = view.from + next;
-  draw();
-}
-function move(share) {
-  const span = view.to - view.from;
-  view.from = Math.min(Math.max(view.from + span * share, 0), shown.step.step_ns - span);
-  view.to = view.from + span;
-  draw();
-}
-function hover(px, py) {
-  const canvas = document.querySelector('canvas');
-  const ns = view.from + (px - LEFT) / (canvas.clientWidth - LEFT) * (view.to - view.from), k = Math.floor(py / ROW);
-  if (!rows[k] || px < LEFT)
-    return void ($('hover').textContent = '');
-  const inLane = py % ROW > 24;
-  const found = rows[k].filter((op) => op.start <= ns && ns < op.end);
-  const op = found.find((one) => (PASSES[one.op] === undefined) === inLane) || found[0];
-  const where = `rank ${k}, ${formatNs(Math.round(ns))}: `;
-  $('hover').textContent = where + (!op ? 'waits (bubble)' :
-    `${op.op}${PASSES[op.op] ? ` (${PASSES[op.op]})` : ''}${op.microbatch >= 0 ? `, micro-batch ${op.microbatch}` : ''}, stage ${op.stage}, ${formatNs(op.end - op.start)} from ${formatNs(op.start)}`);
-}
-function wireTimeline() {
-  const canvas = document.querySelector('canvas');
-  const at = (event) => (event.offsetX - LEFT) / (canvas.clientWidth - LEFT);
-  canvas.addEventListener('wheel', (event) => {
-    event.preventDefault();
-    zoom(event.deltaY > 0 ? 1.25 : .8, Math.min(Math.max(at(event), 0), 1));
-  }, {passive: false});
-  canvas.addEventListener('pointerdown', (event) => {
-    drag = event.offsetX;
-    canvas.setPointerCapture(event.pointerId);
-  });
-  canvas.addEventListener('pointerup', () => drag = null);
-  canvas.addEventListener('pointermove', (event) => {
-    if (drag !== null) {
-      move((drag - event.offsetX) / (canvas.clientWidth - LEFT));
-      drag = event.offsetX;
-    }
-    hover(event.offsetX, event.offsetY);
-  });
-  canvas.addEventListener('keydown', (event) => {
-    const act = {'+': () => zoom(.7), '=': () => zoom(.7), '-': () => zoom(1.4), ArrowLeft: () => move(-.2), ArrowRight: () => move(.2),
-                 0: () => zoom(Infinity)}[event.key];
-    if (act) {
-      event.preventDefault();
-      act();
-    }
-  });
-  $('zoom-in').addEventListener('click', () => zoom(.6));
-  $('zoom-out').addEventListener('click', () => zoom(1.6));
-  $('zoom-all').addEventListener('click', () => zoom(Infinity));
-  $('replica').addEventListener('change', fillRows);
-  addEventListener('resize', draw);
-  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', draw);
-}
-
 /* --- sweeps ------------------------------------------------------------------------------------ */
 
 const SWEEPS = {'train.batch.global': '16,32,64,128', 'model.seq': '1024,2048,4096,8192', 'cluster.nodes': '1,2,4', 'pipeline.num_stages': '1,2,4,8',
@@ -570,6 +412,51 @@ function showSweep(key, points) {
   $('sweep').replaceChildren(...(points.length ? [chart, table] : []));
 }
 
+/* --- a run whose layers freeze ------------------------------------------------------------------ */
+
+const RUN_KEYS = {'run-policy': 'freeze.policy', 'run-alpha': 'freeze.alpha', 'run-epochs': 'train.epochs', 'run-samples': 'data.train_samples'};
+
+function wireRun() {
+  for (const word of keyWords['freeze.policy'].filter((word) => ['none', 'closed-form', 'timed'].includes(word)))
+    $('run-policy').append(new Option(word, word));
+  $('run-policy').value = 'closed-form';
+  $('run-go').addEventListener('click', simulateRun);
+}
+async function simulateRun() {
+  const sets = Object.entries(RUN_KEYS).flatMap(([id, key]) => $(id).value ? ['--set', `${key}=${$(id).value}`] : []);
+  $('run-status').textContent = 'Simulating';
+  sweeper = sweeper || new Asker((line) => $('sweep-status').textContent = line);
+  const [answer] = await sweeper.ask([{args: ['sim', '/job.json', '--no-wall', '--json', ...sets], files: {...files(), '/job.json': JSON.stringify(shown.plan.job)}}]);
+  $('run-status').textContent = answer.code === 0 ? '' : firstLines(answer.err) || 'no answer';
+  $('run').replaceChildren();
+  if (answer.code === 0)
+    showRun(JSON.parse(answer.out));
+}
+/* A bar an epoch: its step, and the frozen layers above it. */
+function showRun(run) {
+  const epochs = run.epochs, width = chartWidth('run'), height = 240, left = 70, bottom = 34, top = 26;
+  const most = Math.max(1, ...epochs.map((epoch) => epoch.step_ns)), slot = (width - left - 10) / epochs.length;
+  const chart = svg('svg', {viewBox: `0 0 ${width} ${height}`, width, role: 'img', 'aria-label': 'Step time and frozen layers of each epoch; the table below has the numbers'});
+  for (const share of [0, .5, 1])
+    chart.append(svg('text', {x: left - 6, y: height - bottom - share * (height - bottom - top) + 4, 'text-anchor': 'end', class: 'soft'}, share ? formatNs(share * most) : '0'));
+  epochs.forEach((epoch, i) => {
+    const tall = epoch.step_ns / most * (height - bottom - top), x = left + i * slot;
+    chart.append(svg('rect', {x, y: height - bottom - tall, width: Math.max(slot - 3, 1), height: tall, fill: 'var(--accent)'}, svg('title', {}, `epoch ${epoch.epoch}: ${formatNs(epoch.step_ns)}, ${epoch.frozen_layers} layers frozen`)));
+    if (slot > 16)
+      chart.append(svg('text', {x: x + slot / 2, y: height - bottom - tall - 5, 'text-anchor': 'middle'}, `F ${epoch.frozen_layers}`), svg('text', {x: x + slot / 2, y: height - 14, 'text-anchor': 'middle', class: 'soft'}, String(epoch.epoch)));
+  });
+  const table = document.createElement('table'), head = table.createTHead().insertRow(), body = table.createTBody();
+  for (const name of ['epoch', 'frozen layers', 'step', 'samples/s', 'K × R', 'micro-batches'])
+    head.append(Object.assign(document.createElement('th'), {textContent: name}));
+  for (const epoch of epochs) {
+    const cells = body.insertRow();
+    for (const value of [epoch.epoch, epoch.frozen_layers, formatNs(epoch.step_ns), thousands(epoch.samples_per_s), `${epoch.pipeline_length} × ${epoch.replicas}`, epoch.microbatches])
+      cells.insertCell().textContent = value;
+  }
+  const total = Object.assign(document.createElement('p'), {textContent: `Whole run: ${formatNs(run.total_ns)}`});
+  $('run').replaceChildren(total, chart, table);
+}
+
 /* --- start ------------------------------------------------------------------------------------- */
 
 async function copy(text, button) {
@@ -592,8 +479,9 @@ async function begin() {
   const [rows] = await main.ask([{args: ['--help=rows']}]);
   takeRows(rows.out);
   showState();
-  wireTimeline();
+  timeline = new Timeline($('timeline'));
   wireSweep();
+  wireRun();
   $('controls').addEventListener('submit', (event) => event.preventDefault());
   $('copy').addEventListener('click', () => copy(commandLine(), $('copy')));
   $('link').addEventListener('click', () => copy(location.href, $('link')));

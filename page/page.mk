@@ -42,6 +42,7 @@ build/page.html: $(PAGE_PARTS)
 	@mkdir -p $(@D)
 	$(Q)page/assemble.sh $(VERSION) page/module >$@.new && mv $@.new $@
 $(OUT)/cli/commands/cmd_page.c.o: build/page.html
+$(OUT)/cli/figures/report_timeline.c.o: page/timeline.css page/timeline.js
 
 # gzip -n keeps neither a name nor a time.
 $(PAGE_SOURCES)/sqlite3.c $(PAGE_SOURCES)/cjson/cJSON.c:

@@ -7,6 +7,7 @@
 
 #include "cli/base/command.h"
 #include "cli/figures/report_subject.h"
+#include "cli/figures/report_timeline.h"
 #include "partition/base/units.h"
 #include "profiles/base/whole_file.h"
 
@@ -72,7 +73,8 @@ static void put_glossary(FILE *out)
     fputs("</dl>\n", out);
 }
 
-static enum status write_page(FILE *out, struct subject *subjects, int n, struct err *err)
+static enum status write_page(FILE *out, struct subject *subjects, int n, bool interactive,
+                              struct err *err)
 {
     struct verdict verdicts[FIGURE_MAX_RUNS];
     char title[128], when[32];
@@ -88,10 +90,12 @@ static enum status write_page(FILE *out, struct subject *subjects, int n, struct
     else
         snprintf(title, sizeof title, "Elapse report: %d runs", n);
     page_begin(out, title);
+    if (interactive)
+        report_timeline_begin(out);
     if (n > 1)
         rc = put_together(out, subjects, verdicts, n, err);
     for (int i = 0; rc == OK && i < n; i++)
-        rc = report_subject(out, &subjects[i], &verdicts[i], err);
+        rc = report_subject(out, &subjects[i], &verdicts[i], interactive, err);
     put_glossary(out);
     strftime(when, sizeof when, "%Y-%m-%d %H:%M UTC", gmtime_r(&now, &utc));
     page_put(out, "footer", "elapse %s, %s", ELAPSE_VERSION, when);
@@ -102,10 +106,13 @@ static enum status write_page(FILE *out, struct subject *subjects, int n, struct
 static enum status run_report(const struct command *command, int argc, char **argv, struct err *err)
 {
     const char *out_path = NULL;
+    bool interactive = false;
     struct subject_options subject = {0};
     struct option_list overrides = {0};
     const struct option options[] = {
         OPTION("o", STRING, &out_path, "FILE", "the page (.html)"),
+        OPTION("interactive", FLAG, &interactive, NULL,
+               "timelines that zoom and say what each op is, too; the page then has a script"),
         OPTION("set", LIST, &overrides, "a.b=v", "override a value of a job", .keys = &job_keys),
         OPTION("plan", STRING, &subject.plan_path, "FILE",
                "the plan of a job, a file of 'elapse plan -o' (default: the best plan)"),
@@ -127,7 +134,7 @@ static enum status run_report(const struct command *command, int argc, char **ar
     for (int i = 0; rc == OK && i < n; i++)
         rc = subject_open(line.positional[i], &subject, &subjects[i], err);
     if (rc == OK && (rc = output_open(&page, out_path, err)) == OK) {
-        rc = write_page(page.out, subjects, n, err);
+        rc = write_page(page.out, subjects, n, interactive, err);
         rc = atomic_close(&page, rc, err);
     }
     for (int i = 0; i < n; i++)

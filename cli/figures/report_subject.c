@@ -3,6 +3,7 @@
 
 #include "cli/figures/report_freeze.h"
 #include "cli/figures/report_losses.h"
+#include "cli/figures/report_timeline.h"
 
 #include <glob.h>
 #include <math.h>
@@ -421,11 +422,11 @@ static bool worth_showing(const char *name, const struct subject *s)
 }
 
 enum status report_subject(FILE *out, struct subject *s, const struct verdict *verdict,
-                           struct err *err)
+                           bool interactive, struct err *err)
 {
-    enum status rc = OK;
     page_put(out, "h2", "%s", s->path);
     put_verdict(out, s, verdict);
+    enum status rc = interactive ? report_timelines(out, s, err) : OK;
     for (size_t i = 0; rc == OK && i < sizeof shown / sizeof shown[0]; i++)
         if (shown[i].kinds >> s->kind & 1 && worth_showing(shown[i].name, s))
             rc = page_figure(out, shown[i].name, shown[i].caption, s, 1, err);

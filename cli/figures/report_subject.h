@@ -19,8 +19,9 @@ struct verdict {
  * OK. */
 enum status verdict_find(struct subject *subject, struct verdict *verdict, struct err *err);
 
-/* Write the heading, verdict, figures and tables of a subject. */
+/* Write the heading, verdict, figures and tables of a subject; interactive: timelines, too, after
+ * report_timeline_begin(). */
 enum status report_subject(FILE *out, struct subject *subject, const struct verdict *verdict,
-                           struct err *err);
+                           bool interactive, struct err *err);
 
 #endif

@@ -133,13 +133,13 @@ def files_and_errors(browser):
 
 def controls(browser):
     ask(browser, {"model": "gpt2", "cluster": "a100", "nodes": "1", "gpus": "4", "batch": "16", "K": "4"})
-    whole = browser.js("JSON.stringify(view)")
+    whole = browser.js("JSON.stringify(timeline.view)")
     browser.js("document.querySelector('canvas').focus(); document.querySelector('canvas').dispatchEvent(new KeyboardEvent('keydown', {key: '+'})); null")
-    zoomed = browser.js("JSON.stringify(view)")
+    zoomed = browser.js("JSON.stringify(timeline.view)")
     browser.js("document.querySelector('canvas').dispatchEvent(new KeyboardEvent('keydown', {key: '0'})); null")
-    report(zoomed != whole and browser.js("JSON.stringify(view)") == whole, "keys zoom the timeline and show the whole step again", f"{whole} {zoomed}")
-    browser.js("hover(LEFT + 3, 8); null")
-    report("micro-batch 0" in browser.js("$('hover').textContent"), "an op names its micro-batch", browser.js("$('hover').textContent"))
+    report(zoomed != whole and browser.js("JSON.stringify(timeline.view)") == whole, "keys zoom the timeline and show the whole step again", f"{whole} {zoomed}")
+    browser.js("timeline.hover(Timeline.LEFT + 3, 8); null")
+    report("micro-batch 0" in browser.js("timeline.text.textContent"), "an op names its micro-batch", browser.js("timeline.text.textContent"))
     browser.js("$('sweep-key').value = 'pipeline.num_microbatches'; $('sweep-values').value = '4,8'; $('sweep-go').click(); null")
     browser.wait("document.querySelectorAll('#sweep tbody tr').length == 2")
     line = shlex.split(browser.js("$('line').textContent"))
@@ -147,6 +147,14 @@ def controls(browser):
     steps = [json.loads(row)["step_ns"] for row in rows if row]
     titles = browser.js("[...document.querySelectorAll('#sweep circle title')].map((t) => t.textContent)")
     report(titles == [browser.js(f"'{m}: ' + formatNs({ns})") for m, ns in zip((4, 8), steps)], "a sweep has the program's steps", f"{titles} {steps}")
+    browser.js("$('run-epochs').value = 4; $('run-go').click(); null")
+    browser.wait("document.querySelectorAll('#run tbody tr').length == 4")
+    with open(f"{folder}/job.json", "w") as file:
+        json.dump(browser.js("shown.plan.job"), file)
+    run = json.loads(program([elapse, "sim", "job.json", "--no-wall", "--json", "--set", "freeze.policy=closed-form", "--set", "train.epochs=4", "--set", "data.train_samples=10000"]).stdout)
+    bars = browser.js("[...document.querySelectorAll('#run rect title')].map((t) => t.textContent)")
+    expected = [f"epoch {epoch['epoch']}: " + browser.js(f"formatNs({epoch['step_ns']})") + f", {epoch['frozen_layers']} layers frozen" for epoch in run["epochs"]]
+    report(bars == expected and len({epoch["frozen_layers"] for epoch in run["epochs"]}) > 1, "a run's epochs are the program's", f"{bars} {expected}")
     unlabelled = browser.js("[...document.querySelectorAll('input,select,button,canvas')].filter((e) => !e.labels?.length && !e.textContent.trim() && "
                             "!e.getAttribute('aria-label')).map((e) => e.id)")
     report(unlabelled == [], "every control has a label", unlabelled)
@@ -156,13 +164,31 @@ def controls(browser):
         report(wide <= width, f"nothing is wider than {width} pixels", wide)
 
 
+def report_timelines(browser):
+    """`elapse report --interactive` has the page's timeline."""
+    with open(f"{folder}/small.json", "w") as file:
+        json.dump({"model": "vit-tiny", "cluster": "a100-1x4", "data": {"train_samples": 64}, "train": {"batch": {"global": 8}},
+                   "pipeline": {"num_stages": 2, "num_replicas": 2}}, file)
+    made = program([elapse, "report", "small.json", "--interactive", "-o", "report.html"])
+    step = json.loads(program([elapse, "sim", "small.json", "--step", "--no-wall", "--json"]).stdout)["step_ns"]
+    browser.load("Page.navigate", url=f"file://{folder}/report.html")
+    label = browser.js("document.querySelector('canvas')?.getAttribute('aria-label')") or made.stderr
+    report(label.startswith("Timeline of pipeline 0: 2 ranks, step " + browser.js(f"formatNs({step})")), "a report has the timeline of the step", label)
+    browser.js("document.querySelector('canvas').dispatchEvent(new PointerEvent('pointermove', {clientX: document.querySelector('canvas').getBoundingClientRect().x + 60, "
+               "clientY: document.querySelector('canvas').getBoundingClientRect().y + 8})); null")
+    text = browser.js("document.querySelector('.hover').textContent")
+    report("micro-batch 0" in text, "where an op names its micro-batch", text)
+
+
 with Chromium() as browser:
     browser.load("Page.navigate", url=f"file://{page}#" + urlencode({"model": "gpt2", "cluster": "a100", "nodes": "1", "gpus": "2", "batch": "8"}))
     browser.wait("document.body.dataset.answered")
     many(browser)
     files_and_errors(browser)
     controls(browser)
+    report_timelines(browser)
     report(browser.errors == [], "no exception", browser.errors)
+    browser.load("Page.navigate", url=f"file://{page}")
     browser.call("Page.addScriptToEvaluateOnNewDocument", source="delete globalThis.WebAssembly")
     browser.load("Page.reload")
     browser.wait("$('status').className == 'bad'")
