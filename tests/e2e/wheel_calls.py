@@ -1,9 +1,13 @@
 """Calls of the installed package beside the program: python wheel_calls.py ELAPSE. Prints TAP."""
 import json
+import shutil
 import subprocess
 import sys
+import tempfile
+import types
 
 import elapse
+from elapse import track
 
 program, failed = sys.argv[1], False
 
@@ -62,4 +66,26 @@ report(fitted.name == "ours" and fitted.data["command"] == "calibrate", "calibra
 raises("no plan that fits is Infeasible", elapse.Infeasible, 1, lambda: elapse.plan(model="llama3-405b", cluster="a100-1x8", batch=8))
 raises("an unknown model is BadInput", elapse.BadInput, 2, lambda: elapse.plan(model="gpt9", cluster="a100-1x8"))
 raises("a missing job is Unavailable", elapse.Unavailable, 3, lambda: elapse.plan(job="nowhere.json"))
+
+
+# A run's metrics to trackers: stand-ins that note their calls take the place of the packages.
+folder = tempfile.mkdtemp()
+steps = [{"step": n, "epoch": 0, "loss": 2.0 / n, "samples_per_s": 10.5} for n in (1, 2, 3)]
+with open(f"{folder}/metrics.jsonl", "w") as file:
+    file.writelines(json.dumps(line) + "\n" for line in [*steps, {"event": "restart", "step": 3, "lost_ns": 5}])
+    file.write('{"step": 4, "lo')  # a line that is being written
+noted = []
+wandb = types.SimpleNamespace(init=lambda **given: types.SimpleNamespace(log=lambda values, step: noted.append({"step": step, **values}),
+                                                                         finish=lambda: noted.append("end")))
+mlflow = types.SimpleNamespace(set_experiment=lambda name: None, start_run=lambda run_name: None, log_params=lambda values: None,
+                               log_metrics=lambda values, step: noted.append({"step": step, **values}), end_run=lambda: noted.append("end"))
+for name, package in (("wandb", wandb), ("mlflow", mlflow)):
+    noted.clear()
+    sys.modules[name] = package
+    report(track.track(folder, name) == 3 and noted == [*steps, "end"], f"{name} gets each step under its names", noted)
+    sys.modules[name] = None
+    raises(f"{name} is not installed", elapse.Unavailable, 3, lambda: track.track(folder, name))
+raises("an unknown tracker", elapse.BadInput, 2, lambda: track.track(folder, "comet"))
+raises("a folder that is no run's", elapse.Unavailable, 3, lambda: track.track("nowhere", "wandb"))
+shutil.rmtree(folder)
 sys.exit(failed)
