@@ -54,6 +54,7 @@ BLAS ?= $(call pkg,openblas)
 CRYPTO := $(call pkg,libcrypto)
 SQLITE := $(call pkg,sqlite3)
 CJSON := $(call pkg,libcjson)
+ZLIB := $(call pkg,zlib)
 CMOCKA := $(call pkg,cmocka)
 WEBP ?= $(call pkg,libwebp)
 UNICODE := $(and $(filter 1,$(call pkg,libpcre2-8)),$(filter 1,$(call pkg,libutf8proc)))
@@ -83,6 +84,7 @@ CFLAGS_exec := $(shell pkg-config --cflags $(MPI_PC) openblas libcrypto libpcre2
 CFLAGS_exec/cpu := -O3 -march=$(ARCH) -ffp-contract=fast -fno-math-errno -fno-trapping-math
 CFLAGS_tests := $(CFLAGS_exec) $(CFLAGS_profiles)
 LIBS_base := $(shell pkg-config --libs sqlite3 libcjson 2>/dev/null) -lm
+LIBS_cli := -lz
 LIBS_exec := $(shell pkg-config --libs $(MPI_PC) openblas 2>/dev/null) -fopenmp -lz \
   $(shell pkg-config --libs libcrypto libjpeg libpng libpcre2-8 libutf8proc $(if $(filter 1,$(WEBP)),libwebp) 2>/dev/null) -ldl
 # The cuda backend is a shared object that the program loads when a device is asked for.
@@ -136,8 +138,8 @@ cuda: all
 lib: $(call libs,$(ROOMS))
 found:
 	@echo "mpi: $(if $(filter 1,$(MPI)),yes ($(MPI_PC)),no)  blas: $(if $(filter 1,$(BLAS)),yes,no)  libcrypto: $(if $(filter 1,$(CRYPTO)),yes,no)  pcre2, utf8proc: $(if $(UNICODE),yes,no)  sqlite: $(if $(filter 1,$(SQLITE)),yes,no)  cjson: $(if $(filter 1,$(CJSON)),yes,no)  cmocka: $(if $(filter 1,$(CMOCKA)),yes,no)  cuda: $(if $(filter 1,$(CUDA)),yes ($(NVCC)),$(if $(NVCC),no GPU (make cuda compiles the kernels),no (CPU executor only)))"
-ifneq ($(SQLITE)$(CJSON),11)
-	@echo "sqlite3 or cjson is missing: run 'make deps'" >&2; exit 3
+ifneq ($(SQLITE)$(CJSON)$(ZLIB),111)
+	@echo "sqlite3, cjson or zlib is missing: run 'make deps'" >&2; exit 3
 endif
 
 # --- rules ------------------------------------------------------------------------------------------
@@ -199,7 +201,7 @@ $(OUT)/libprofiles.a: $(OUT)/profiles/sql_text.c.o $(OUT)/profiles/shipped_store
 $(OUT)/cli/figures/gnuplot.c.o: $(wildcard plots/*.gp)
 $(OUT)/bin/elapse: $(OUT)/cli/main.c.o $(call libs,cli sim profiles partition)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(OPT) $(SANFLAGS) -pthread $^ $(LIBS_base) -o $@
+	$(Q)$(CC) $(OPT) $(SANFLAGS) -pthread $^ $(LIBS_cli) $(LIBS_base) -o $@
 $(OUT)/bin/elapse-exec: $(OUT)/exec/main.c.o $(call libs,exec profiles partition)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(OPT) $(SANFLAGS) -pthread $^ $(LIBS_exec) $(LIBS_base) -o $@
@@ -207,7 +209,7 @@ $(OUT)/bin/elapse-exec: $(OUT)/exec/main.c.o $(call libs,exec profiles partition
 define test_bin
 $(OUT)/tests/$(1): $(patsubst %,$(OUT)/%.o,$(2) $(SRC_$(1))) $(if $(filter test_%,$(1)),$(TEST_FILTER)) $(call libs,$(call link_rooms,$(call rooms_of,$(2) $(SRC_$(1)))))
 	@mkdir -p $$(@D)
-	$(Q)$(CC) $(OPT) $(SANFLAGS) -pthread $$^ $(if $(filter exec,$(call rooms_of,$(2))),$(LIBS_exec)) $(LIBS_base) -lcmocka -o $$@
+	$(Q)$(CC) $(OPT) $(SANFLAGS) -pthread $$^ $(if $(filter exec,$(call rooms_of,$(2))),$(LIBS_exec)) $(LIBS_cli) $(LIBS_base) -lcmocka -o $$@
 endef
 $(foreach t,$(TESTS),$(eval $(call test_bin,$(t),$(filter %/$(t).c,$(TEST_SRC)))))
 $(foreach t,$(BENCHES),$(eval $(call test_bin,$(t),tests/bench/$(t).c)))

@@ -405,7 +405,8 @@ static enum status run(const struct command *command, int argc, char **argv, str
                "a step that ran: JOB, with options of 'elapse sim' (--plan, --set), or the options "
                "of 'elapse sim --step'; without --measured, the options of all rows of --csv"),
         OPTION("measured", LIST, &q.measured, "TIME",
-               "how long the step took (8.31s), or a trace of torch.profiler (*.json)"),
+               "how long the step took (8.31s), a trace of torch.profiler (*.json, *.json.gz), "
+               "an export of Nsight Systems (*.sqlite), or a log"),
         OPTION("peak", LIST, &q.peaks, "SIZE", "the most memory that a device of the step used"),
         OPTION(
             "csv", LIST, &q.csvs, "FILE",

@@ -5,11 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include "cli/runs/replay.h"
 #include "partition/base/units.h"
 #include "profiles/json/json.h"
 #include "profiles/base/whole_file.h"
+#include "profiles/store/nsys.h"
 
 enum { WORDS_MAX = 256 };
 
@@ -82,6 +84,48 @@ static enum status finish_row(struct measured_rows *rows, struct measured_row *r
 
 /* --- what was measured ------------------------------------------------------------------------ */
 
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), m = strlen(end);
+    return n > m && strcmp(text + n - m, end) == 0;
+}
+
+/* Read a JSON file that gzip packed, of at most PACKED_MAX bytes in all. */
+static enum status read_packed(const char *path, struct json **root, struct err *err)
+{
+    enum { BLOCK = 1 << 20, PACKED_MAX = 1 << 30 };
+    char *text = NULL;
+    size_t used = 0;
+    int fd = -1, got = 0, code = Z_OK;
+    enum status rc = input_open(path, "read", &fd, NULL, err);
+    gzFile in = rc == OK ? gzdopen(fd, "rb") : NULL;
+    if (rc == OK && !in) {
+        close(fd);
+        rc = err_nomem(err);
+    }
+    do {
+        char *more = rc == OK ? realloc(text, used + BLOCK + 1) : NULL;
+        if (rc == OK && !more)
+            rc = err_nomem(err);
+        text = more ? more : text;
+        got = rc == OK ? gzread(in, text + used, BLOCK) : 0;
+        used += got > 0 ? (size_t)got : 0;
+        if (used > PACKED_MAX)
+            rc = err_set(err, ERR_INPUT, "%s: larger than 1 GiB when unpacked", path);
+    } while (rc == OK && got > 0);
+    const char *why = in && (got < 0 || !gzeof(in)) ? gzerror(in, &code) : "";
+    if (rc == OK && (got < 0 || code != Z_OK))
+        rc = err_set(err, ERR_INPUT, "%s: not a whole gzip file: %s", path, why);
+    if (in && gzclose(in) != Z_OK && rc == OK)
+        rc = err_set(err, ERR_INPUT, "%s: not a whole gzip file", path);
+    if (rc == OK) {
+        text[used] = '\0';
+        rc = json_parse(text, path, root, err);
+    }
+    free(text);
+    return rc;
+}
+
 static int ascending(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
@@ -95,7 +139,8 @@ static enum status trace_step_ns(const char *path, double *ns, bool *first_left_
                                  struct err *err)
 {
     struct json *root = NULL;
-    enum status rc = json_read_file(path, &root, err);
+    enum status rc =
+        ends_with(path, ".gz") ? read_packed(path, &root, err) : json_read_file(path, &root, err);
     const struct json *events = rc == OK ? json_get(root, "traceEvents") : NULL;
     const int n = events ? json_count(events) : 0;
     double *us = malloc(((size_t)n + 1) * sizeof *us);
@@ -134,11 +179,12 @@ static enum status trace_step_ns(const char *path, double *ns, bool *first_left_
 static enum status take_measured(struct measured_row *row, const char *measured, const char *peak,
                                  struct err *err)
 {
-    const size_t length = strlen(measured);
     enum status rc;
     int64_t value = 0;
-    if (length > 5 && strcmp(measured + length - 5, ".json") == 0) {
+    if (ends_with(measured, ".json") || ends_with(measured, ".json.gz")) {
         rc = trace_step_ns(measured, &row->measured_ns, &row->log.first_left_out, err);
+    } else if (ends_with(measured, ".sqlite")) {
+        rc = nsys_step_ns(measured, &row->measured_ns, &row->log.first_left_out, err);
     } else if (access(measured, R_OK) == 0) {
         rc = measured_log_read(measured, &row->log, err);
         row->measured_ns = row->log.steps_per_s > 0 ? 1e9 / row->log.steps_per_s : row->log.step_ns;

@@ -25,7 +25,8 @@ void measured_rows_clear(struct measured_rows *rows);
 
 /* Add the step that `elapse sim` with the options in `text` would simulate: a JOB and its options, or
  * "--model ... --cluster ... --stages ...". Words are divided by blanks; quotes keep them together.
- * measured: a time with its unit, a trace of torch.profiler (*.json) or a log (measured_log.h), whose
+ * measured: a time with its unit, a trace of torch.profiler (*.json, *.json.gz), an export of
+ * Nsight Systems (*.sqlite, profiles/store/nsys.h) or a log (measured_log.h), whose
  * median step counts.
  * peak: a size, or NULL. Errors of the options, the job and the planner pass through. */
 enum status measured_rows_add(struct measured_rows *rows, const char *text, const char *measured,

@@ -8,7 +8,7 @@ wheel sdist:
 	$(Q)$(call wheel_build,build_$@)
 wheel-files: $(OUT)/bin/elapse $(OUT)/cli/main.c.o $(call objs,library) $(call libs,cli sim profiles partition) library/elapse.map
 	$(Q)rm -rf $(WHEEL) && mkdir -p $(WHEEL)/bin $(WHEEL)/lib && cp -L $(WHEEL_LIBS) $(WHEEL)/lib/
-	$(Q)$(CC) -s -pthread $(OUT)/cli/main.c.o $(OUT)/build_facts.o $(call libs,cli sim profiles partition) $(LIBS_base) \
+	$(Q)$(CC) -s -pthread $(OUT)/cli/main.c.o $(OUT)/build_facts.o $(call libs,cli sim profiles partition) $(LIBS_cli) $(LIBS_base) \
 	  -Wl,-rpath,'$$ORIGIN/../lib' -o $(WHEEL)/bin/elapse
 	$(Q)$(CC) -s -shared -pthread $(call objs,library) $(call libs,sim profiles partition) $(LIBS_base) -Wl,--no-undefined \
 	  -Wl,-soname,$(SONAME) -Wl,--version-script=library/elapse.map -Wl,-rpath,'$$ORIGIN' -o $(WHEEL)/lib/$(SONAME)

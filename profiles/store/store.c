@@ -219,6 +219,28 @@ static enum status refuse_code(struct store *store, struct err *err)
     return rc;
 }
 
+enum status store_open_other(const char *path, struct store *store, struct err *err)
+{
+    int fd = -1;
+    enum status rc = input_open(path, "open", &fd, NULL, err);
+    if (fd >= 0)
+        close(fd);
+    store->path = rc == OK ? strdup(path) : NULL;
+    if (rc == OK && !store->path)
+        rc = err_nomem(err);
+    if (rc == OK && open_db(store, path, SQLITE_OPEN_READONLY) != SQLITE_OK)
+        rc = store_fail(store, "cannot open", err);
+    THEN(refuse_code(store, err));
+    return rc;
+}
+
+void store_close_other(struct store *store)
+{
+    sqlite3_close(store->db);
+    free(store->path);
+    *store = (struct store){0};
+}
+
 /* Check that the file is ours and read its version. *fresh: it is an empty database. The savepoint
  * makes the queries one snapshot, because another process may be setting the file up. */
 static enum status identify(struct store *store, int64_t *version, bool *fresh, struct err *err)

@@ -17,6 +17,12 @@ struct store {
         ops_limit; /* instructions of SQLite's machine in this step, and the most it gets */
 };
 
+/* Open a SQLite file of another program for reading. *store must be zeroed; the caller closes it with
+ * store_close_other(), also after a failure. ERR_SYSTEM: it is missing or a folder. ERR_INPUT: it holds
+ * code (invariant 5 of store.c), or is no SQLite file. */
+enum status store_open_other(const char *path, struct store *store, struct err *err);
+void store_close_other(struct store *store);
+
 /* Turn the connection's last SQLite error into a status and a message with the file and the remedy.
  * `what` says what failed ("cannot read"). */
 enum status store_fail(struct store *store, const char *what, struct err *err);

@@ -90,11 +90,46 @@ expect "a trace of torch.profiler" 0 'compute' \
 sed 's/\[{/[{"name": "ProfilerStep#0", "dur": 90000000.0}, {/' "$tmp/trace.json" >"$tmp/first.json"
 expect "the first step of a trace is left out" 0 'its first step is left out' \
     "$elapse" calibrate --step "${step[*]}" --measured "$tmp/first.json" -o first
-factors() { "$elapse" calibrate --step "${step[*]}" --measured "$tmp/$1.json" -o $1 --json 2>/dev/null | grep -o '"factors":{[^}]*}'; }
+factors() { "$elapse" calibrate --step "${step[*]}" --measured "$tmp/$1$([ -e "$tmp/$1.json" ] && echo .json)" -o "${1%%.*}" --json 2>/dev/null | grep -o '"factors":{[^}]*}'; }
 check "and its factors are those without it" test -n "$(factors trace)" -a "$(factors trace)" = "$(factors first)"
 echo '{"traceEvents": []}' >"$tmp/empty.json"
 expect "a trace without steps" 2 "ProfilerStep" \
     "$elapse" calibrate --step "${step[*]}" --measured "$tmp/empty.json" -o trace
+gzip -k "$tmp/trace.json"
+check "a packed trace is that trace" test "$(factors trace)" = "$(factors trace.json.gz)"
+head -c 60 "$tmp/trace.json.gz" >"$tmp/cut.json.gz"
+expect "a packed trace that is cut" 2 'cut.json.gz: not a whole gzip file' \
+    "$elapse" calibrate --step "${step[*]}" --measured "$tmp/cut.json.gz" -o x
+# Ranges of NVTX: 4 steps a begin of 8.5 s apart, between them and inside them what is no step.
+python3 - "$tmp" <<'EOF'
+import sqlite3, sys
+def export(name, rows, events="NVTX_EVENTS", text=True):
+    db = sqlite3.connect(f"{sys.argv[1]}/{name}.sqlite")
+    db.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT NOT NULL)")
+    db.execute(f'CREATE TABLE {events} (start INT NOT NULL, "end" INT, eventType INT NOT NULL, text TEXT, textId INT, globalTid INT)')
+    for i, (kind, label, begin, end, thread) in enumerate(rows):
+        db.execute("INSERT INTO StringIds VALUES (?, ?)", (i, label))
+        db.execute(f"INSERT INTO {events} VALUES (?, ?, ?, ?, ?, ?)", (begin, end, kind, label if text else None, None if text else i, thread))
+    db.commit()
+s = 10**9
+steps = [(59, f"iteration {i}", b, b + 8 * s, 7) for i, b in enumerate([0, 20 * s, 28 * s, 37 * s, int(45.5 * s), 54 * s])]
+inside = [(59, "forward_step", b + j * s, b + (j + 1) * s, 7) for _, _, b, _, _ in steps for j in range(8)] + \
+    [(59, "optimizer_step", b + 7 * s, b + 8 * s, 8) for _, _, b, _, _ in steps] + [(34, "step mark", 5, None, 7), (60, "data", 0, 60 * s, 7)]
+export("text", steps + inside)
+export("ids", inside + steps, text=False)
+export("none", inside[:48])
+export("other", steps, events="OTHER_EVENTS")
+EOF
+
+check "an export of Nsight Systems has the distance of its steps" test "$(factors text.sqlite)" = "$(factors trace)"
+check "and its texts may be ids" test "$(factors ids.sqlite)" = "$(factors trace)"
+expect "an export without steps" 2 "no range of NVTX has 'step' or 'iter'" \
+    "$elapse" calibrate --step "${step[*]}" --measured "$tmp/none.sqlite" -o x
+expect "an export without NVTX" 2 'no ranges of NVTX as Nsight Systems exports them' \
+    "$elapse" calibrate --step "${step[*]}" --measured "$tmp/other.sqlite" -o x
+echo text >"$tmp/text.db.sqlite"
+expect "a text is no export" 2 'text.db.sqlite' \
+    "$elapse" calibrate --step "${step[*]}" --measured "$tmp/text.db.sqlite" -o x
 expect "as many measured steps as steps" 2 '--step is given 1 times, --measured 2 times' \
     "$elapse" calibrate --step "${step[*]}" --measured 1s --measured 2s -o x
 printf 'replicas,tensor\n2,4\n' >"$tmp/none.csv"
