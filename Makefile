@@ -79,6 +79,7 @@ CFLAGS_partition := -ffp-contract=off -fPIC -fvisibility=hidden
 CFLAGS_profiles := $(CFLAGS_partition) $(shell pkg-config --cflags sqlite3 libcjson 2>/dev/null)
 CFLAGS_sim := $(CFLAGS_partition)
 CFLAGS_cli := -ffp-contract=off -DELAPSE_LAUNCHER='"$(LAUNCHER)"'
+CFLAGS_partition/step := -O3
 CFLAGS_exec := $(shell pkg-config --cflags $(MPI_PC) openblas libcrypto libpcre2-8 libutf8proc 2>/dev/null) -fopenmp \
   $(if $(filter 1,$(WEBP)),-DELAPSE_WEBP)
 CFLAGS_exec/cpu := -O3 -march=$(ARCH) -ffp-contract=fast -fno-math-errno -fno-trapping-math

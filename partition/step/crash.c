@@ -1,69 +1,64 @@
-/* An interior-point method whose linear systems are solved by a frontal method.
+/* An interior-point method.
  *
  * The project is the linear program
- *     minimise  end
+ *     minimise  the end, or the sum of shares
  *     over event times and shares, so that
  *         time[to] - time[from] + cut * share >= ns     for each arc,
  *         0 <= share <= 1, and the shares of a group sum up to at most its budget.
- * and then, with the end bounded by what came out, the same with the sum of shares minimised.
- * Both are solved by Mehrotra's predictor and corrector (SIAM J. Optimization, 1992). Each of his
- * systems is a Laplacian of the graph with shares and groups at its sides. Along a step's graph only
- * as many events are open at once as there are ranks and messages on their way, so the events are
- * eliminated in the order of their times within one small dense matrix, the front (Irons, Int. J.
- * Numerical Methods in Engineering, 1970). A group's row is kept apart by an unknown of its own, which
- * is eliminated last; that makes the matrix quasi-definite, and elimination without pivoting is stable
- * (Vanderbei, SIAM J. Optimization, 1995).
+ * It is solved twice by Mehrotra's predictor and corrector (SIAM J. Optimization, 1992): for the end
+ * alone, then for the shares alone with the end bounded by what came out.
  *
- * Unknowns are numbered: events, then shares (works), then groups. Event 0 is no unknown.
+ * A budget couples all works of its group, which would fill the systems. In place of shares they hence
+ * have their running sums along the group: a share is the difference of two neighbours, and the last
+ * sum alone meets the budget. Then each row has four entries at most, near each other in time and
+ * stages, and the systems stay sparse (normal.h).
+ *
+ * Nothing rests on the iterate being exact. Its shares, brought within their limits, give an end; its
+ * multipliers, scaled so that what comes to an event leaves it, give a bound from below. The run ends
+ * when the two meet.
+ *
+ * Unknowns are numbered: events, then shares (works). Event 0 is none.
  * Rows are numbered: arcs, then the lower bounds of shares, their upper bounds, groups.
  *
- * Read crash_solve() first, then newton_solve() and front_factor(). */
+ * Read crash_solve() first, then iterate(). */
 #include "partition/step/crash.h"
 
 #include <math.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "partition/base/arrays.h"
+#include "partition/step/normal.h"
 
-enum { MOST_ITERATIONS = 100, REFINEMENTS = 1, NOT_OPEN = -1 };
-#define GAP_TOLERANCE (0.6 * CRASH_TOLERANCE) /* of the objective */
-#define LACK_TOLERANCE 1e-7                   /* of a cost of about 1 */
-#define LOOSE_TOLERANCE 1e-5 /* of it, where rounding keeps multipliers from more */
-#define STEP_PART 0.95       /* of the way to the nearest bound */
-#define LEAST_SLACK 1e-4     /* at the begin, in the unit of times */
-#define SECOND_PRODUCT 1e-6  /* of multiplier and slack, at the second begin */
-
-/* The order of elimination: before an unknown is eliminated, arcs are added to the front. */
-struct turn {
-    int unknown;
-    int first_arc; /* arc_order[first_arc .. first_arc of the next turn) */
-};
+enum { MOST_ITERATIONS = 60, MOST_SOLVES = 12 };
+#define GAP_TOLERANCE (0.3 * CRASH_TOLERANCE) /* of the end */
+#define END_TOLERANCE (0.6 * CRASH_TOLERANCE) /* of the end, that the second run aims for */
+#define SUM_TOLERANCE 4e-4                    /* of the sum of shares, and of one share */
+#define SOLVE_TOLERANCE 1e-18                 /* of the square of the right-hand side */
+#define STEP_PART 0.95                        /* of the way to the nearest bound */
+#define LEAST_SLACK 1e-4                      /* at the begin, in the unit of times */
+#define SECOND_SLACK 1e-5                     /* at the second begin */
+#define SECOND_PRODUCT 1e-2                   /* of multiplier and slack there */
+#define ROUNDING 1e-15                        /* of a row, in the unit of times */
 
 struct lp {
     const struct crash_project *project;
     int events, works, groups, arcs, unknowns, rows;
     double unit_ns;                 /* times are divided by it */
     double end_cost, price, latest; /* the objective's coefficients, and the end's limit */
-    /* The elimination. */
-    struct turn *turns; /* unknowns (without event 0) + 1 entries */
-    int num_turns;
-    int *arc_order;
-    int *slot; /* [unknown]: its row of the front while it is open */
-    int width; /* of the front */
-    double *front, *column, *pivot;
-    uint16_t *factor_slot; /* the factor's entries, turn after turn */
-    double *factor;
-    int64_t *factor_first; /* [turn] */
-    int64_t factor_room;
-    /* The iterate and its step. */
-    double *y, *dy;                   /* [unknown]: times and shares; of groups unused */
-    double *x, *z, *dx, *dz;          /* [row]: multiplier and slack */
-    double *weight, *target;          /* [row]: x / z, and the wanted x z */
-    double *rhs, *kept_rhs, *kept_dy; /* [unknown] */
-    double *open;                     /* [slot]: right-hand sides of open unknowns */
+    int *before, *after;            /* [work]: its neighbours in its group; -1: none */
+    int *last_of;                   /* [group]: its last work; -1: it has none */
+    struct sparse_rows matrix;
+    struct normal normal;
+    double *y, *dy;                       /* [unknown]: times and shares */
+    double *x, *z, *dx, *dz;              /* [row]: multiplier and slack */
+    double *weight, *target;              /* [row]: x / z, and the wanted x z */
+    double *line_weight;                  /* [row of the matrix] */
+    double *rhs, *found, *along, *curved; /* [unknown] */
+    double *column;                       /* [column of the systems] */
+    double *lack, *excess;                /* [unknown], [row] */
+    double *flow, *share, *event_ns;      /* of the bounds: [event], [work], [event] */
 };
 
 static int work_at(const struct lp *lp, int work)
@@ -71,9 +66,10 @@ static int work_at(const struct lp *lp, int work)
     return lp->events + work;
 }
 
-static int group_at(const struct lp *lp, int group)
+/* The column of the systems that is the sum of a group's shares up to this work. */
+static int sum_at(const struct lp *lp, int work)
 {
-    return lp->events + lp->works + group;
+    return lp->events - 1 + work;
 }
 
 static int lower_row(const struct lp *lp, int work)
@@ -110,276 +106,107 @@ double crash_end_ns(const struct crash_project *project, const double *share, do
     return event_ns[project->num_events - 1];
 }
 
-/* --- the order of elimination ----------------------------------------------------------------- */
+/* --- the systems ------------------------------------------------------------------------------ */
 
-struct ordering {
-    struct lp *lp;
-    int *first_of_event, *arc_of_event; /* arcs at an event, in either direction */
-    int *by_time;
-    int *arcs_left; /* [work] */
-    bool *added;    /* [arc] */
-    int *free_slots, num_free;
-    int num_ordered, num_given; /* arcs in order, and those of them that turns have */
-};
-
-static void open_unknown(struct ordering *o, int unknown)
+/* Link the works of each group. */
+static void number_works(struct lp *lp)
 {
-    struct lp *lp = o->lp;
-    if (unknown == 0 || lp->slot[unknown] != NOT_OPEN)
-        return;
-    lp->slot[unknown] = o->num_free > 0 ? o->free_slots[--o->num_free] : lp->width++;
-}
-
-static void add_turn(struct ordering *o, int unknown)
-{
-    struct lp *lp = o->lp;
-    open_unknown(o, unknown);
-    lp->turns[lp->num_turns++] = (struct turn){unknown, o->num_given};
-    o->num_given = o->num_ordered;
-    o->free_slots[o->num_free++] = lp->slot[unknown];
-}
-
-/* Add the arcs at an event that are not in the front, then eliminate the works that have all of theirs
- * there, then the event. */
-static void order_event(struct ordering *o, int event)
-{
-    struct lp *lp = o->lp;
     const struct crash_project *project = lp->project;
-    const int first_arc = o->num_ordered;
-    for (int i = o->first_of_event[event]; i < o->first_of_event[event + 1]; i++) {
-        const int a = o->arc_of_event[i];
-        const struct crash_arc *arc = &project->arcs[a];
-        if (o->added[a])
-            continue;
-        o->added[a] = true;
-        lp->arc_order[o->num_ordered++] = a;
-        open_unknown(o, arc->from);
-        open_unknown(o, arc->to);
-        if (arc->work >= 0) {
-            open_unknown(o, work_at(lp, arc->work));
-            open_unknown(o, group_at(lp, project->group[arc->work]));
-            o->arcs_left[arc->work]--;
-        }
-    }
-    for (int i = first_arc, end = o->num_ordered; i < end; i++) {
-        const int work = project->arcs[lp->arc_order[i]].work;
-        if (work >= 0 && o->arcs_left[work] == 0) {
-            o->arcs_left[work] = -1;
-            add_turn(o, work_at(lp, work));
-        }
-    }
-    if (event > 0)
-        add_turn(o, event);
-}
-
-/* Sort events by time; equal times by number. Merge sort, because most of the order is there. */
-static void sort_by_time(int *events, int *spare, int n, const double *ns)
-{
-    if (n < 2)
-        return;
-    const int half = n / 2;
-    sort_by_time(events, spare, half, ns);
-    sort_by_time(events + half, spare, n - half, ns);
-    memcpy(spare, events, (size_t)half * sizeof *events);
-    for (int i = 0, j = half, k = 0; i < half; k++)
-        events[k] = j < n && ns[events[j]] < ns[spare[i]] ? events[j++] : spare[i++];
-}
-
-static void order_all(struct ordering *o)
-{
-    struct lp *lp = o->lp;
-    const struct crash_project *project = lp->project;
-    int *const first = o->first_of_event;
-    for (int a = 0; a < lp->arcs; a++) {
-        first[project->arcs[a].from + 1]++;
-        first[project->arcs[a].to + 1]++;
-        if (project->arcs[a].work >= 0)
-            o->arcs_left[project->arcs[a].work]++;
-    }
-    for (int i = 0; i < lp->events; i++)
-        first[i + 1] += first[i];
-    for (int a = 0; a < lp->arcs; a++) {
-        o->arc_of_event[first[project->arcs[a].from]++] = a;
-        o->arc_of_event[first[project->arcs[a].to]++] = a;
-    }
-    for (int i = lp->events; i > 0; i--)
-        first[i] = first[i - 1];
-    first[0] = 0;
-    for (int u = 0; u < lp->unknowns; u++)
-        lp->slot[u] = NOT_OPEN;
-    for (int i = 0; i < lp->events; i++)
-        order_event(o, o->by_time[i]);
-    for (int j = 0; j < lp->works; j++) /* that no arc has */
-        if (o->arcs_left[j] == 0) {
-            open_unknown(o, group_at(lp, project->group[j]));
-            add_turn(o, work_at(lp, j));
-        }
     for (int g = 0; g < lp->groups; g++)
-        add_turn(o, group_at(lp, g));
-    lp->turns[lp->num_turns].first_arc = o->num_ordered;
-}
-
-static enum status make_order(struct lp *lp, const double *event_ns, struct err *err)
-{
-    struct arrays arrays = {0};
-    const size_t events = (size_t)lp->events, arcs = (size_t)lp->arcs;
-    struct ordering o = {
-        .lp = lp,
-        .first_of_event = arrays_new(&arrays, events + 2, sizeof(int)),
-        .arc_of_event = arrays_new(&arrays, 2 * arcs + 1, sizeof(int)),
-        .by_time = arrays_new(&arrays, events, sizeof(int)),
-        .arcs_left = arrays_new(&arrays, (size_t)lp->works + 1, sizeof(int)),
-        .added = arrays_new(&arrays, arcs + 1, sizeof(bool)),
-        .free_slots = arrays_new(&arrays, (size_t)lp->unknowns, sizeof(int)),
-    };
-    if (!arrays.failed) {
-        for (int i = 0; i < lp->events; i++)
-            o.by_time[i] = i;
-        sort_by_time(o.by_time, o.free_slots, lp->events, event_ns);
-        order_all(&o);
-    }
-    const bool failed = arrays.failed;
-    arrays_clear(&arrays);
-    return failed ? err_nomem(err) : OK;
-}
-
-/* --- the front -------------------------------------------------------------------------------- */
-
-static double *front_at(const struct lp *lp, int a, int b)
-{
-    return &lp->front[(size_t)(a > b ? a : b) * (size_t)lp->width + (size_t)(a > b ? b : a)];
-}
-
-/* Add the outer product of an arc's row, times its weight. */
-static void add_arc(const struct lp *lp, int a)
-{
-    const struct crash_arc *arc = &lp->project->arcs[a];
-    const double weight = lp->weight[a];
-    int slot[3], n = 0;
-    double entry[3];
-    slot[n] = lp->slot[arc->to];
-    entry[n++] = 1;
-    if (arc->from > 0) {
-        slot[n] = lp->slot[arc->from];
-        entry[n++] = -1;
-    }
-    if (arc->work >= 0) {
-        slot[n] = lp->slot[work_at(lp, arc->work)];
-        entry[n++] = arc->cut_ns / lp->unit_ns;
-    }
-    for (int i = 0; i < n; i++)
-        for (int j = 0; j <= i; j++)
-            *front_at(lp, slot[i], slot[j]) += weight * entry[i] * entry[j];
-}
-
-/* Add what an unknown has apart from arcs: the bounds and the group of a share, the group's own row. */
-static void add_own(const struct lp *lp, int unknown)
-{
-    double *own = front_at(lp, lp->slot[unknown], lp->slot[unknown]);
-    if (unknown < lp->events) {
-        *own += unknown == lp->events - 1 ? lp->weight[end_row(lp)] : 0;
-    } else if (unknown < group_at(lp, 0)) {
-        const int work = unknown - lp->events;
-        const int group = group_at(lp, lp->project->group[work]);
-        *own += lp->weight[lower_row(lp, work)] + lp->weight[upper_row(lp, work)];
-        *front_at(lp, lp->slot[unknown], lp->slot[group]) += 1;
-    } else {
-        *own -= 1 / lp->weight[group_row(lp, unknown - lp->events - lp->works)];
+        lp->last_of[g] = -1;
+    for (int j = 0; j < lp->works; j++) {
+        int *const last = &lp->last_of[project->group[j]];
+        lp->before[j] = *last;
+        lp->after[j] = -1;
+        if (*last >= 0)
+            lp->after[*last] = j;
+        *last = j;
     }
 }
 
-/* Subtract column * column^T / pivot from the front; `count` entries of the column are not 0. */
-static void update_front(struct lp *lp, const uint16_t *slots, int count, double pivot)
+static void put(int *column, double *value, int *at, int c, double v)
 {
-    const double *column = lp->column;
-    for (int a = 0; a < count; a++) {
-        const int i = slots[a];
-        double *row = &lp->front[(size_t)i * (size_t)lp->width];
-        const double times = column[i] / pivot;
-        if (count * 4 < lp->width)
-            for (int b = 0; b <= a; b++)
-                row[slots[b]] -= times * column[slots[b]];
-        else
-            for (int j = 0; j <= i; j++)
-                row[j] -= times * column[j];
-    }
+    column[*at] = c;
+    value[(*at)++] = v;
 }
 
-/* Take an unknown's column out of the front, and keep it as the factor's. */
-static void eliminate(struct lp *lp, int turn, int unknown)
+/* The entries of a share, times `times`: its running sum less the one before. */
+static void put_share(const struct lp *lp, int *column, double *value, int *at, int work,
+                      double times)
 {
-    const int p = lp->slot[unknown], width = lp->width;
-    int64_t at = lp->factor_first[turn];
-    uint16_t *const slots = lp->factor_slot + at;
-    double *const own = front_at(lp, p, p), pivot = *own;
-    *own = 0;
-    int count = 0;
-    for (int i = 0; i < width; i++) {
-        double *entry = front_at(lp, i, p);
-        lp->column[i] = *entry;
-        if (*entry != 0)
-            slots[count++] = (uint16_t)i;
-        *entry = 0;
-    }
-    lp->pivot[turn] = pivot;
-    update_front(lp, slots, count, pivot);
-    for (int a = 0; a < count; a++)
-        lp->factor[at++] = lp->column[slots[a]] / pivot;
-    lp->factor_first[turn + 1] = at;
+    put(column, value, at, sum_at(lp, work), times);
+    if (lp->before[work] >= 0)
+        put(column, value, at, sum_at(lp, lp->before[work]), -times);
 }
 
-/* Make space for one more column of the factor. */
-static bool factor_grow(struct lp *lp, int64_t used)
+/* The matrix has a row for each arc, then one for both bounds of each share, then one for each group. */
+static void fill_matrix(struct lp *lp, int *first, int *column, double *value)
 {
-    if (used + lp->width <= lp->factor_room)
-        return true;
-    const int64_t room = 2 * (lp->factor_room + lp->width);
-    double *factor = realloc(lp->factor, (size_t)room * sizeof *factor);
-    if (factor)
-        lp->factor = factor;
-    uint16_t *slots = realloc(lp->factor_slot, (size_t)room * sizeof *slots);
-    if (slots)
-        lp->factor_slot = slots;
-    if (factor && slots)
-        lp->factor_room = room;
-    return factor && slots;
+    const struct crash_project *project = lp->project;
+    int row = 0, at = 0;
+    for (int a = 0; a < lp->arcs; a++) {
+        const struct crash_arc *arc = &project->arcs[a];
+        first[row++] = at;
+        put(column, value, &at, arc->to - 1, 1);
+        if (arc->from > 0)
+            put(column, value, &at, arc->from - 1, -1);
+        if (arc->work >= 0)
+            put_share(lp, column, value, &at, arc->work, arc->cut_ns / lp->unit_ns);
+    }
+    for (int j = 0; j < lp->works; j++) {
+        first[row++] = at;
+        put_share(lp, column, value, &at, j, 1);
+    }
+    for (int g = 0; g < lp->groups; g++) {
+        first[row++] = at;
+        if (lp->last_of[g] >= 0)
+            put(column, value, &at, sum_at(lp, lp->last_of[g]), 1);
+    }
+    first[row++] = at;
+    put(column, value, &at, lp->events - 2, 1);
+    first[row] = at;
 }
 
-static bool front_factor(struct lp *lp)
+static enum status make_matrix(struct lp *lp, struct arrays *arrays, struct err *err)
 {
-    memset(lp->front, 0, (size_t)lp->width * (size_t)lp->width * sizeof *lp->front);
-    for (int t = 0; t < lp->num_turns; t++) {
-        for (int i = lp->turns[t].first_arc; i < lp->turns[t + 1].first_arc; i++)
-            add_arc(lp, lp->arc_order[i]);
-        add_own(lp, lp->turns[t].unknown);
-        if (!factor_grow(lp, lp->factor_first[t]))
-            return false;
-        eliminate(lp, t, lp->turns[t].unknown);
-    }
-    return true;
+    const int rows = lp->arcs + lp->works + lp->groups + 1;
+    const size_t most = 4 * (size_t)lp->arcs + 2 * (size_t)lp->works + (size_t)lp->groups;
+    int *first = arrays_new(arrays, (size_t)rows + 1, sizeof *first);
+    int *column = arrays_new(arrays, most + 2, sizeof *column);
+    double *value = arrays_new(arrays, most + 2, sizeof *value);
+    lp->line_weight = arrays_new(arrays, (size_t)rows, sizeof(double));
+    if (arrays->failed)
+        return err_nomem(err);
+    number_works(lp);
+    fill_matrix(lp, first, column, value);
+    lp->matrix = (struct sparse_rows){rows, lp->events - 1 + lp->works, first, column, value};
+    return normal_init(&lp->matrix, &lp->normal, err);
 }
 
-/* Solve for rhs, into dy. */
-static void front_solve(struct lp *lp)
+static void factor(struct lp *lp)
 {
-    for (int i = 0; i < lp->width; i++)
-        lp->open[i] = 0;
-    for (int t = 0; t < lp->num_turns; t++) {
-        const int u = lp->turns[t].unknown;
-        double *open = &lp->open[lp->slot[u]];
-        const double value = lp->rhs[u] + *open;
-        *open = 0;
-        for (int64_t i = lp->factor_first[t]; i < lp->factor_first[t + 1]; i++)
-            lp->open[lp->factor_slot[i]] -= lp->factor[i] * value;
-        lp->dy[u] = value / lp->pivot[t];
-    }
-    for (int t = lp->num_turns - 1; t >= 0; t--) {
-        const int u = lp->turns[t].unknown;
-        double value = lp->dy[u];
-        for (int64_t i = lp->factor_first[t]; i < lp->factor_first[t + 1]; i++)
-            value -= lp->factor[i] * lp->open[lp->factor_slot[i]];
-        lp->dy[u] = lp->open[lp->slot[u]] = value;
-    }
+    for (int a = 0; a < lp->arcs; a++)
+        lp->line_weight[a] = lp->weight[a];
+    for (int j = 0; j < lp->works; j++)
+        lp->line_weight[lp->arcs + j] = lp->weight[lower_row(lp, j)] + lp->weight[upper_row(lp, j)];
+    for (int g = 0; g < lp->groups; g++)
+        lp->line_weight[lp->arcs + lp->works + g] = lp->weight[group_row(lp, g)];
+    lp->line_weight[lp->arcs + lp->works + lp->groups] = lp->weight[end_row(lp)];
+    normal_factor(&lp->normal, lp->line_weight);
+}
+
+/* Solve for rhs by the factor alone, into dy. */
+static void precondition(struct lp *lp)
+{
+    const double *rhs = &lp->rhs[work_at(lp, 0)];
+    memcpy(lp->column, lp->rhs + 1, (size_t)(lp->events - 1) * sizeof *lp->column);
+    for (int j = 0; j < lp->works; j++)
+        lp->column[sum_at(lp, j)] = rhs[j] - (lp->after[j] >= 0 ? rhs[lp->after[j]] : 0);
+    normal_solve(&lp->normal, lp->column);
+    memcpy(lp->dy + 1, lp->column, (size_t)(lp->events - 1) * sizeof *lp->column);
+    for (int j = 0; j < lp->works; j++)
+        lp->dy[work_at(lp, j)] = lp->column[sum_at(lp, j)] -
+                                 (lp->before[j] >= 0 ? lp->column[sum_at(lp, lp->before[j])] : 0);
 }
 
 /* --- the rows --------------------------------------------------------------------------------- */
@@ -435,39 +262,62 @@ static void add_columns(const struct lp *lp, const double *row, double *sum)
 
 /* --- the iterations --------------------------------------------------------------------------- */
 
-/* Solve for rhs, into dy, and take the solution's own residuals in once more: late systems are ill
- * conditioned. */
-static void solve_refined(struct lp *lp)
+/* The rows' curvature along p: A^T W A p. */
+static void curve(struct lp *lp, const double *p, double *sum)
 {
-    double *const rhs = lp->kept_rhs, *const dy = lp->kept_dy;
-    memcpy(rhs, lp->rhs, (size_t)lp->unknowns * sizeof *rhs);
-    front_solve(lp);
-    for (int i = 0; i < REFINEMENTS; i++) {
-        memcpy(dy, lp->dy, (size_t)lp->unknowns * sizeof *dy);
-        rows_of(lp, lp->dy, lp->dz);
-        for (int r = 0; r < lp->rows; r++)
-            lp->dz[r] *= -lp->weight[r];
-        memcpy(lp->rhs, rhs, (size_t)lp->unknowns * sizeof *rhs);
-        add_columns(lp, lp->dz, lp->rhs);
-        front_solve(lp);
-        for (int u = 1; u < group_at(lp, 0); u++)
-            lp->dy[u] += dy[u];
-    }
+    rows_of(lp, p, lp->dz);
+    for (int r = 0; r < lp->rows; r++)
+        lp->dz[r] *= lp->weight[r];
+    memset(sum, 0, (size_t)lp->unknowns * sizeof *sum);
+    add_columns(lp, lp->dz, sum);
 }
 
-/* The step dy, dx, dz that brings the products x z to `target`. lack: of each unknown's cost over what
- * the multipliers x give; excess: of each row over its slack z. */
-static void newton_solve(struct lp *lp, const double *lack, const double *excess)
+static double inner(const struct lp *lp, const double *a, const double *b)
+{
+    double sum = 0;
+    for (int u = 1; u < lp->unknowns; u++)
+        sum += a[u] * b[u];
+    return sum;
+}
+
+/* Solve for rhs, into dy: conjugate gradients, to which the factor is a close approximation but where late
+ * systems are ill conditioned. rhs is lost. */
+static void solve(struct lp *lp)
+{
+    double *const rest = lp->rhs, *const found = lp->found, *const along = lp->along;
+    const double enough = SOLVE_TOLERANCE * inner(lp, rest, rest);
+    double energy = 0;
+    memset(found, 0, (size_t)lp->unknowns * sizeof *found);
+    for (int i = 0; i < MOST_SOLVES && inner(lp, rest, rest) > enough; i++) {
+        const double before = energy;
+        precondition(lp);
+        energy = inner(lp, rest, lp->dy);
+        for (int u = 1; u < lp->unknowns; u++)
+            along[u] = lp->dy[u] + (i > 0 ? energy / before * along[u] : 0);
+        curve(lp, along, lp->curved);
+        const double length = energy / inner(lp, along, lp->curved);
+        if (!(energy > 0 && length < INFINITY))
+            break;
+        for (int u = 1; u < lp->unknowns; u++) {
+            found[u] += length * along[u];
+            rest[u] -= length * lp->curved[u];
+        }
+    }
+    memcpy(lp->dy, found, (size_t)lp->unknowns * sizeof *found);
+}
+
+/* The step dy, dx, dz that brings the products x z to `target`. */
+static void newton_solve(struct lp *lp)
 {
     for (int r = 0; r < lp->rows; r++)
-        lp->dx[r] = (lp->target[r] - lp->x[r] * excess[r]) / lp->z[r];
+        lp->dx[r] = (lp->target[r] - lp->x[r] * lp->excess[r]) / lp->z[r];
     for (int u = 0; u < lp->unknowns; u++)
-        lp->rhs[u] = -lack[u];
+        lp->rhs[u] = -lp->lack[u];
     add_columns(lp, lp->dx, lp->rhs);
-    solve_refined(lp);
+    solve(lp);
     rows_of(lp, lp->dy, lp->dz);
     for (int r = 0; r < lp->rows; r++) {
-        lp->dz[r] += excess[r];
+        lp->dz[r] += lp->excess[r];
         lp->dx[r] = (lp->target[r] - lp->x[r] * lp->dz[r]) / lp->z[r];
     }
 }
@@ -491,52 +341,54 @@ static double mean_product(const struct lp *lp, double x_length, double z_length
     return sum / lp->rows;
 }
 
-static void find_residuals(const struct lp *lp, double *lack, double *excess)
+/* lack: of each unknown's cost over what the multipliers give. excess: of each row over its slack. */
+static void find_residuals(struct lp *lp)
 {
+    double *const lack = lp->lack, *const excess = lp->excess;
     memset(lack, 0, (size_t)lp->unknowns * sizeof *lack);
     add_columns(lp, lp->x, lack);
     for (int u = 0; u < lp->unknowns; u++)
-        lack[u] = (u == lp->events - 1                      ? lp->end_cost
-                   : u >= lp->events && u < group_at(lp, 0) ? lp->price
-                                                            : 0) -
-                  lack[u];
+        lack[u] = (u == lp->events - 1 ? lp->end_cost : u >= lp->events ? lp->price : 0) - lack[u];
     rows_of(lp, lp->y, excess);
-    for (int r = 0; r < lp->rows; r++)
+    for (int r = 0; r < lp->rows; r++) {
         excess[r] -= row_limit(lp, r) + lp->z[r];
+        if (fabs(excess[r]) < ROUNDING)
+            excess[r] = 0;
+    }
 }
 
-/* One iteration of predictor and corrector. False: no memory. */
-static bool iterate(struct lp *lp, const double *lack, const double *excess)
+/* One iteration of predictor and corrector. */
+static void iterate(struct lp *lp)
 {
-    for (int r = 0; r < lp->rows; r++)
+    find_residuals(lp);
+    for (int r = 0; r < lp->rows; r++) {
         lp->weight[r] = lp->x[r] / lp->z[r];
-    if (!front_factor(lp))
-        return false;
-    for (int r = 0; r < lp->rows; r++)
         lp->target[r] = -lp->x[r] * lp->z[r];
-    newton_solve(lp, lack, excess);
+    }
+    factor(lp);
+    newton_solve(lp);
     const double mean = mean_product(lp, 0, 0);
     const double hoped = mean_product(lp, longest_step(lp->x, lp->dx, lp->rows),
                                       longest_step(lp->z, lp->dz, lp->rows));
-    const double centre = fmax(mean * pow(hoped / mean, 3), 0.6 * GAP_TOLERANCE / lp->rows);
+    const double centre = mean * pow(hoped / mean, 3);
     for (int r = 0; r < lp->rows; r++)
         lp->target[r] = centre - lp->x[r] * lp->z[r] - lp->dx[r] * lp->dz[r];
-    newton_solve(lp, lack, excess);
+    newton_solve(lp);
     const double x_length = STEP_PART * longest_step(lp->x, lp->dx, lp->rows);
     const double z_length = STEP_PART * longest_step(lp->z, lp->dz, lp->rows);
     for (int r = 0; r < lp->rows; r++) {
         lp->x[r] += x_length * lp->dx[r];
         lp->z[r] += z_length * lp->dz[r];
     }
-    for (int u = 1; u < group_at(lp, 0); u++)
+    for (int u = 1; u < lp->unknowns; u++)
         lp->y[u] += z_length * lp->dy[u];
-    return true;
 }
 
 /* Begin between all limits: shares at half of what their groups allow, events later than they need to
  * be, multipliers that make all products equal. */
-static void begin(struct lp *lp, double *event_ns)
+static void begin(struct lp *lp, int *depth)
 {
+    double *const event_ns = lp->event_ns;
     const struct crash_project *project = lp->project;
     double *share = &lp->y[work_at(lp, 0)];
     double *count = lp->rhs; /* of works, by group */
@@ -549,8 +401,7 @@ static void begin(struct lp *lp, double *event_ns)
     for (int i = 1; i < lp->events; i++)
         event_ns[i] /= lp->unit_ns;
     /* Later by a part that grows with the number of arcs from the begin. */
-    int *depth = lp->slot, deepest = 1;
-    memset(depth, 0, (size_t)lp->events * sizeof *depth);
+    int deepest = 1;
     for (int a = 0; a < lp->arcs; a++) {
         const struct crash_arc *arc = &project->arcs[a];
         depth[arc->to] =
@@ -569,80 +420,107 @@ static void begin(struct lp *lp, double *event_ns)
         lp->x[r] = mean / (lp->z[r] * (lp->groups + 1) * 4);
 }
 
-/* Begin again where the first iterations ended, with other costs. */
-static void begin_again(struct lp *lp)
+/* --- the bounds ------------------------------------------------------------------------------- */
+
+/* Bring shares within their limits to the last bit. The objective that they give; infinite where the
+ * end is too late. */
+static double bound_above(struct lp *lp, double *share)
 {
-    rows_of(lp, lp->y, lp->z);
-    for (int r = 0; r < lp->rows; r++) {
-        lp->z[r] = fmax(lp->z[r] - row_limit(lp, r), SECOND_PRODUCT);
-        lp->x[r] = fmax(lp->x[r], SECOND_PRODUCT / lp->z[r]);
+    const struct crash_project *project = lp->project;
+    double *const sum = lp->rhs;
+    double all = 0;
+    memset(sum, 0, (size_t)lp->groups * sizeof *sum);
+    for (int j = 0; j < lp->works; j++) {
+        share[j] = fmin(fmax(lp->y[work_at(lp, j)], 0), 1);
+        sum[project->group[j]] += share[j];
     }
+    for (int j = 0; j < lp->works; j++) {
+        if (sum[project->group[j]] > project->budget[project->group[j]])
+            share[j] *= project->budget[project->group[j]] / sum[project->group[j]];
+        all += share[j];
+    }
+    const double end = crash_end_ns(project, share, lp->event_ns) / lp->unit_ns;
+    return end > lp->latest * (1 + GAP_TOLERANCE) ? INFINITY : lp->end_cost * end + lp->price * all;
+}
+
+/* What no shares are below: the multipliers of arcs as a flow from the end to the begin, and what it
+ * makes each share worth. */
+static double bound_below(struct lp *lp)
+{
+    const struct crash_project *project = lp->project;
+    double *const flow = lp->flow, *const worth = lp->rhs;
+    double bound = 0;
+    memset(flow, 0, (size_t)lp->events * sizeof *flow);
+    memset(worth, 0, (size_t)lp->works * sizeof *worth);
+    flow[lp->events - 1] = lp->end_cost > 0 ? lp->end_cost : lp->x[end_row(lp)];
+    bound -= lp->end_cost > 0 ? 0 : lp->x[end_row(lp)] * lp->latest;
+    for (int end = lp->arcs, first; end > 0; end = first) {
+        const int to = project->arcs[end - 1].to;
+        double in = 0;
+        for (first = end; first > 0 && project->arcs[first - 1].to == to; first--)
+            in += lp->x[first - 1];
+        for (int a = first; a < end; a++) {
+            const struct crash_arc *arc = &project->arcs[a];
+            const double part = flow[to] * lp->x[a] / in;
+            flow[arc->from] += part;
+            bound += part * arc->ns / lp->unit_ns;
+            if (arc->work >= 0)
+                worth[arc->work] += part * arc->cut_ns / lp->unit_ns;
+        }
+    }
+    for (int j = 0; j < lp->works; j++)
+        bound -= fmax(worth[j] - lp->price - lp->x[group_row(lp, project->group[j])], 0);
+    for (int g = 0; g < lp->groups; g++)
+        bound -= lp->x[group_row(lp, g)] * project->budget[g];
+    return bound;
 }
 
 static bool lp_arrays(struct lp *lp, struct arrays *arrays)
 {
-    const size_t rows = (size_t)lp->rows, unknowns = (size_t)lp->unknowns;
-    double **const by_row[] = {&lp->x, &lp->z, &lp->dx, &lp->dz, &lp->weight, &lp->target};
+    double **const by_row[] = {&lp->x,      &lp->z,      &lp->dx,    &lp->dz,
+                               &lp->weight, &lp->target, &lp->excess};
+    double **const by_unknown[] = {&lp->y,     &lp->dy,       &lp->rhs,   &lp->found,
+                                   &lp->along, &lp->curved,   &lp->lack,  &lp->flow,
+                                   &lp->share, &lp->event_ns, &lp->column};
     for (size_t i = 0; i < sizeof by_row / sizeof *by_row; i++)
-        *by_row[i] = arrays_new(arrays, rows, sizeof(double));
-    lp->y = arrays_new(arrays, unknowns, sizeof(double));
-    lp->dy = arrays_new(arrays, unknowns, sizeof(double));
-    lp->rhs = arrays_new(arrays, unknowns, sizeof(double));
-    lp->kept_rhs = arrays_new(arrays, unknowns, sizeof(double));
-    lp->kept_dy = arrays_new(arrays, unknowns, sizeof(double));
-    lp->pivot = arrays_new(arrays, unknowns, sizeof(double));
-    lp->factor_first = arrays_new(arrays, unknowns + 1, sizeof(int64_t));
-    lp->turns = arrays_new(arrays, unknowns + 1, sizeof *lp->turns);
-    lp->slot = arrays_new(arrays, unknowns, sizeof(int));
-    lp->arc_order = arrays_new(arrays, (size_t)lp->arcs + 1, sizeof(int));
+        *by_row[i] = arrays_new(arrays, (size_t)lp->rows, sizeof(double));
+    for (size_t i = 0; i < sizeof by_unknown / sizeof *by_unknown; i++)
+        *by_unknown[i] = arrays_new(arrays, (size_t)(lp->unknowns + lp->groups), sizeof(double));
+    lp->before = arrays_new(arrays, (size_t)lp->works + 1, sizeof(int));
+    lp->after = arrays_new(arrays, (size_t)lp->works + 1, sizeof(int));
+    lp->last_of = arrays_new(arrays, (size_t)lp->groups + 1, sizeof(int));
     return !arrays->failed;
 }
 
-static bool front_arrays(struct lp *lp, struct arrays *arrays)
+/* Iterate until the bounds meet, or no more comes of it. The best shares, and the gap that is left. */
+static double settle(struct lp *lp, double tolerance, double least, double *share)
 {
-    const size_t width = (size_t)lp->width;
-    lp->front = arrays_new(arrays, width * width, sizeof(double));
-    lp->column = arrays_new(arrays, width, sizeof(double));
-    lp->open = arrays_new(arrays, width, sizeof(double));
-    return !arrays->failed;
-}
-
-/* Keep shares within their limits to the last bit. */
-static void keep_shares(const struct lp *lp, double *share)
-{
-    const struct crash_project *project = lp->project;
-    double *sum = lp->rhs;
-    memset(sum, 0, (size_t)lp->groups * sizeof *sum);
-    for (int j = 0; j < lp->works; j++) {
-        const double got = lp->y[work_at(lp, j)];
-        share[j] = got < 1e-6 ? 0 : got > 1 ? 1 : got;
-        sum[project->group[j]] += share[j];
-    }
-    for (int j = 0; j < lp->works; j++)
-        if (sum[project->group[j]] > project->budget[project->group[j]])
-            share[j] *= project->budget[project->group[j]] / sum[project->group[j]];
-}
-
-static enum status settle(struct lp *lp, double *lack, double *excess, struct err *err)
-{
-    double gap = INFINITY, least = INFINITY;
+    double above = INFINITY, below = -INFINITY;
     for (int i = 0; i < MOST_ITERATIONS; i++) {
-        find_residuals(lp, lack, excess);
-        double most = 0;
-        for (int u = 1; u < group_at(lp, 0); u++)
-            most = fmax(most, fabs(lack[u]));
-        gap = mean_product(lp, 0, 0) * lp->rows;
-        if (gap < GAP_TOLERANCE && most < LACK_TOLERANCE)
-            return OK;
-        least = fmin(least, most);
-        if (!(gap < INFINITY))
+        const double got = bound_above(lp, lp->share), bound = bound_below(lp);
+        if (got < above) {
+            above = got;
+            memcpy(share, lp->share, (size_t)lp->works * sizeof *share);
+        }
+        below = bound > below ? bound : below;
+        if (above - below <= tolerance * above + least || !(mean_product(lp, 0, 0) < INFINITY))
             break;
-        if (!iterate(lp, lack, excess))
-            return err_nomem(err);
+        iterate(lp);
     }
-    if (gap < GAP_TOLERANCE && least < LOOSE_TOLERANCE)
-        return OK;
-    return err_set(err, ERR_INPUT, "shares of %d works do not settle", lp->works);
+    return above - below;
+}
+
+/* Begin again where the first iterations ended, for the shares alone. */
+static void begin_again(struct lp *lp)
+{
+    lp->end_cost = 0;
+    lp->price = 1;
+    lp->latest *= 1 + END_TOLERANCE;
+    rows_of(lp, lp->y, lp->z);
+    for (int r = 0; r < lp->rows; r++) {
+        lp->z[r] = fmax(lp->z[r] - row_limit(lp, r), SECOND_SLACK);
+        lp->x[r] = SECOND_PRODUCT / lp->z[r];
+    }
 }
 
 enum status crash_solve(const struct crash_project *project, double *share, struct err *err)
@@ -653,43 +531,28 @@ enum status crash_solve(const struct crash_project *project, double *share, stru
                     .works = project->num_works,
                     .groups = project->num_groups,
                     .arcs = project->num_arcs};
-    lp.unknowns = lp.events + lp.works + lp.groups;
+    lp.unknowns = lp.events + lp.works;
     lp.rows = lp.arcs + 2 * lp.works + lp.groups + 1;
-    double *event_ns = arrays_new(&arrays, (size_t)lp.events, sizeof(double));
-    double *lack = arrays_new(&arrays, (size_t)lp.unknowns, sizeof(double));
-    double *excess = arrays_new(&arrays, (size_t)lp.rows, sizeof(double));
-    enum status rc = OK;
-    struct err later = {0};
-    if (!lp_arrays(&lp, &arrays)) {
-        rc = err_nomem(err);
-        goto out;
-    }
-    double most = 0;
-    for (int g = 0; g < lp.groups; g++)
-        most += project->budget[g];
-    lp.unit_ns = crash_end_ns(project, NULL, event_ns);
-    lp.end_cost = 1;
-    lp.latest = 3; /* no limit: at the begin the end is at 1.5 at most */
-    begin(&lp, event_ns);
-    rc = make_order(&lp, event_ns, err);
-    if (rc == OK && !front_arrays(&lp, &arrays))
-        rc = err_nomem(err);
-    THEN(settle(&lp, lack, excess, err));
-    lp.end_cost = 0;
-    lp.price = 1 / fmax(most, 1);
-    lp.latest = lp.y[lp.events - 1] * (1 + CRASH_TOLERANCE / 4);
+    int *depth = arrays_new(&arrays, (size_t)lp.events, sizeof *depth);
+    enum status rc = lp_arrays(&lp, &arrays) && depth ? OK : err_nomem(err);
     if (rc == OK) {
-        keep_shares(&lp, share);
-        begin_again(&lp);
-        rc = settle(&lp, lack, excess, &later);
-        if (rc == OK)
-            keep_shares(&lp, share);
-        else if (rc == ERR_INPUT)
-            rc = OK; /* the end stands; the shares are not proved to be the least */
+        lp.unit_ns = crash_end_ns(project, NULL, lp.event_ns);
+        lp.end_cost = 1;
+        lp.latest = 3; /* no limit: at the begin the end is at 1.5 at most */
+        begin(&lp, depth);
+        rc = make_matrix(&lp, &arrays, err);
     }
-out:
-    free(lp.factor);
-    free(lp.factor_slot);
+    if (rc == OK) {
+        const double gap = settle(&lp, GAP_TOLERANCE, 0, share);
+        lp.latest = crash_end_ns(project, share, lp.event_ns) / lp.unit_ns;
+        if (gap > GAP_TOLERANCE * lp.latest)
+            rc = err_set(err, ERR_INPUT, "shares of %d works do not settle", lp.works);
+    }
+    if (rc == OK) {
+        begin_again(&lp);
+        settle(&lp, SUM_TOLERANCE, SUM_TOLERANCE, share);
+    }
+    normal_clear(&lp.normal);
     arrays_clear(&arrays);
     return rc;
 }

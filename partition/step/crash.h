@@ -33,13 +33,12 @@ struct crash_project {
 double crash_end_ns(const struct crash_project *project, const double *share, double *event_ns);
 
 /* Set share[num_works] so that the end comes soonest, and with as little of all shares in sum as lets
- * it. The end is at most CRASH_TOLERANCE of its time later than the soonest one; where rounding keeps the
- * multipliers of the proof from settling it is the same answer, proved to 1e-5 an event alone. The sum is the least one
- * where the run for it settles: in 193 of 200 random projects (tests/reference/shares_highs.py).
+ * it. The end is at most CRASH_TOLERANCE of its time later than the soonest one, by a bound that the
+ * method finds. The sum is within 0.1 % of the least one on the projects of
+ * tests/reference/shares_highs.py; its bound may stay open on others.
  *
- * ERR_INPUT: the shares do not settle, which no project is known to cause. ERR_NOMEM. Time
- * O(iterations * (events + works) * width^2) with 15 to 60 iterations; the width of a step's graph is a
- * small multiple of its ranks. */
+ * ERR_INPUT: the bounds of the end do not meet, which no project is known to cause. ERR_NOMEM. Time
+ * O(iterations * the factor's work, normal.h) with 15 to 60 iterations. */
 #define CRASH_TOLERANCE 1e-6
 enum status crash_solve(const struct crash_project *project, double *share, struct err *err);
 

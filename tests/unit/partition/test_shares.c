@@ -123,13 +123,11 @@ static void random_project(struct random_project *r, uint64_t state)
     r->project = (struct crash_project){events, arcs, r->arcs, works, groups, r->group, r->budget};
 }
 
-/* Ends on 200 projects are HiGHS' within 1e-6. The sum of shares is the least one, within 1 %, but where
- * the second run does not settle: of these projects in 7. */
+/* Ends on 200 projects are HiGHS' within 1e-6, and sums of shares are the least ones within 0.1 %. */
 static void crash_solve__ends_when_highs_does(void **state)
 {
     (void)state;
     FILE *golden = fopen("tests/golden/shares-highs.txt", "r");
-    int more = 0;
     assert_non_null(golden);
     for (uint64_t seed = 1; seed <= 200; seed++) {
         static struct random_project r;
@@ -144,9 +142,9 @@ static void crash_solve__ends_when_highs_does(void **state)
             assert_true(share[j] >= 0 && share[j] <= 1);
             sum += share[j];
         }
-        more += sum > 1.01 * least + 0.01;
+        if (sum > 1.001 * least + 0.001)
+            fail_msg("seed %d: a sum of %g, not %g", (int)seed, sum, least);
     }
-    assert_true(more <= 7);
     fclose(golden);
 }
 
@@ -207,6 +205,65 @@ static void crash_solve__is_as_good_as_every_point_of_a_grid(void **state)
     }
 }
 
+/* A plan of one item a stage; items take 100 to 100 + spread_us us in each pass. */
+static void stage_items(struct plan_case *c, enum schedule_kind kind, int ranks, int chunks,
+                        int microbatches, int spread_us)
+{
+    struct item items[16] = {{.kind = ITEM_OPAQUE}};
+    struct err err = {0};
+    uint64_t seed = 9;
+    const int stages = ranks * chunks;
+    for (int i = 0; i < stages; i++) {
+        const int64_t ns = 100000 + (spread_us ? 1000 * case_below(&seed, spread_us) : 0);
+        items[i] = (struct item){
+            .kind = ITEM_OPAQUE, .layer = i, .fwd_ns = ns, .bwd_input_ns = ns, .bwd_weight_ns = ns};
+        snprintf(items[i].name, sizeof items[i].name, "item%d", i);
+    }
+    case_must(model_explicit("equal", items, stages, NULL, 0, true, &c->model, &err), &err);
+    case_must(cluster_grid(1, ranks, &c->cluster, &err), &err);
+    cost_constant(&c->cost);
+    c->plan.schedule = kind;
+    c->plan.num_ranks = ranks;
+    c->plan.num_stages = stages;
+    c->plan.chunks = chunks;
+    c->plan.num_pipelines = 1;
+    c->plan.batch = microbatches;
+    c->plan.microbatches = microbatches_of(microbatches, microbatches);
+    c->plan.first_item = calloc((size_t)stages + 1, sizeof(int));
+    c->plan.device = calloc((size_t)ranks, sizeof(int));
+    for (int s = 0; s <= stages; s++)
+        c->plan.first_item[s] = s;
+    for (int k = 0; k < ranks; k++)
+        c->plan.device[k] = k;
+}
+
+/* More room for shares never makes a step longer, and all of it leaves no weight gradient. */
+static void shares_solve__settles_on_uneven_stages(void **state)
+{
+    (void)state;
+    static const enum schedule_kind kinds[] = {SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_INTERLEAVED,
+                                               SCHEDULE_ZB_H1};
+    static const double most[] = {0.1, 0.5, 0.9, 1};
+    for (int n = 0; n < 4; n++) {
+        int64_t before = 0;
+        for (int m = 0; m < 4; m++) {
+            struct plan_case c = {0};
+            struct err err = {0};
+            stage_items(&c, kinds[n], 8, kinds[n] == SCHEDULE_INTERLEAVED ? 2 : 1, 64, 60);
+            const struct setting setting = {&c.model, &c.cluster, &c.cost};
+            case_must(plan_set_shares(&setting, most[m], &c.plan, &err), &err);
+            if (m > 0)
+                assert_true((double)c.plan.step_ns <= (double)before * (1 + 1e-6));
+            before = c.plan.step_ns;
+            for (int i = 0; m == 3 && i < c.plan.num_stages * 64; i++)
+                c.plan.shares.share[i] = 1;
+            if (m == 3)
+                assert_true((double)before <= (double)step_ns(&c) * (1 + 1e-6) + 1000);
+            plan_case_clear(&c);
+        }
+    }
+}
+
 /* GPipe and 1F1B of equal stages whose mean share is rho, at least one half, of which each stage spends
  * enough on the way through the pipeline: (K - 1)(f + i) + M (f + i + (1 - rho) w). */
 static void shares_solve__shortens_equal_stages_by_their_share(void **state)
@@ -217,31 +274,9 @@ static void shares_solve__shortens_equal_stages_by_their_share(void **state)
     for (int n = 0; n < 8; n++) {
         struct plan_case c = {0};
         struct err err = {0};
-        struct item items[K] = {{.kind = ITEM_OPAQUE}};
         const double rho = wanted[n / 2];
-        for (int i = 0; i < K; i++) {
-            items[i] = (struct item){.kind = ITEM_OPAQUE,
-                                     .layer = i,
-                                     .fwd_ns = 100000,
-                                     .bwd_input_ns = 100000,
-                                     .bwd_weight_ns = 100000};
-            snprintf(items[i].name, sizeof items[i].name, "item%d", i);
-        }
-        case_must(model_explicit("equal", items, K, NULL, 0, true, &c.model, &err), &err);
-        case_must(cluster_grid(1, K, &c.cluster, &err), &err);
+        stage_items(&c, n % 2 ? SCHEDULE_1F1B : SCHEDULE_GPIPE, K, 1, M, 0);
         c.cluster.link_latency_ns = 0;
-        cost_constant(&c.cost);
-        c.plan.schedule = n % 2 ? SCHEDULE_1F1B : SCHEDULE_GPIPE;
-        c.plan.num_ranks = c.plan.num_stages = K;
-        c.plan.chunks = c.plan.num_pipelines = 1;
-        c.plan.batch = M;
-        c.plan.microbatches = microbatches_of(M, M);
-        c.plan.first_item = calloc(K + 1, sizeof(int));
-        c.plan.device = calloc(K, sizeof(int));
-        for (int k = 0; k <= K; k++)
-            c.plan.first_item[k] = k;
-        for (int k = 0; k < K; k++)
-            c.plan.device[k] = k;
         const struct setting setting = {&c.model, &c.cluster, &c.cost};
         case_must(plan_set_shares(&setting, rho, &c.plan, &err), &err);
         const double want = (K - 1) * 200000.0 + M * (200000.0 + 100000.0 * (1 - rho));
@@ -261,6 +296,7 @@ int main(void)
         cmocka_unit_test(crash_solve__meets_closed_forms),
         cmocka_unit_test(crash_solve__ends_when_highs_does),
         cmocka_unit_test(crash_solve__is_as_good_as_every_point_of_a_grid),
+        cmocka_unit_test(shares_solve__settles_on_uneven_stages),
         cmocka_unit_test(shares_solve__shortens_equal_stages_by_their_share),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
