@@ -580,7 +580,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
                "with --by time: speed of kernels or roofline, more than 0 to 10 (default 1)"),
         OPTION("db", STRING, &q.db_path, "FILE", "with --by time: the profile store",
                .seen = &seen.db),
-        OPTION("json", FLAG, &q.as_json, NULL, "one JSON object"),
+        OPTION_JSON(&q.as_json),
     };
     struct command_line line = COMMAND_LINE(options, 1);
     enum status rc = command_parse(command, &line, argc, argv, err);

@@ -418,9 +418,8 @@ static enum status run(const struct command *command, int argc, char **argv, str
         OPTION("framework", STRING, &q.framework, "TEXT", "what ran the steps, for people"),
         OPTION("list", FLAG, &q.list, NULL, "print the calibrations of the store"),
         OPTION("remove", STRING, &q.remove, "NAME", "remove a calibration from the store"),
-        OPTION("db", STRING, &q.db_path, "FILE",
-               "profile store (default: $ELAPSE_DB, else ~/.local/share/elapse)"),
-        OPTION("json", FLAG, &q.as_json, NULL, "one JSON object"),
+        OPTION_DB(&q.db_path),
+        OPTION_JSON(&q.as_json),
     };
     struct command_line line = COMMAND_LINE(options, 0);
     enum status rc = command_parse(command, &line, argc, argv, err);

@@ -323,7 +323,7 @@ static void list_options(struct compare_args *args, struct option options[NUM_OP
         OPTION("db", STRING, &m->db_path, "FILE", "profile store (the run's own)"),
         OPTION("tolerance", STRING, &args->tolerance, "5%",
                "exit 1 if the median error is larger (no limit)"),
-        OPTION("json", FLAG, &args->json, NULL, "one JSON object"),
+        OPTION_JSON(&args->json),
     };
     _Static_assert(sizeof all / sizeof *all == NUM_OPTIONS, "one place for each");
     memcpy(options, all, sizeof all);

@@ -377,7 +377,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
     bool as_json = false;
     const struct option options[] = {
         OPTION("out", STRING, &doctor.out, "DIR", "where runs are to be written (default runs)"),
-        OPTION("json", FLAG, &as_json, NULL, "one JSON object"),
+        OPTION_JSON(&as_json),
     };
     struct command_line line = COMMAND_LINE(options, 0);
     enum status rc = command_parse(command, &line, argc, argv, err);

@@ -215,7 +215,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
                .max = MODEL_LAYERS_MAX),
         OPTION("warmup", INT, &q.warmup, "N",
                "epochs at the start in which nothing freezes (default 0)", .max = EPOCHS_MAX),
-        OPTION("json", FLAG, &as_json, NULL, "one JSON object"),
+        OPTION_JSON(&as_json),
     };
     struct command_line line = COMMAND_LINE(options, 0);
     enum status rc = command_parse(command, &line, argc, argv, err);

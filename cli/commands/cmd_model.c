@@ -84,7 +84,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
     bool as_json = false;
     struct model model = {0};
     const struct option options[] = {
-        OPTION("json", FLAG, &as_json, NULL, "one JSON object on standard output"),
+        OPTION_JSON(&as_json),
     };
     struct command_line line = COMMAND_LINE(options, 1);
     enum status rc = command_parse(command, &line, argc, argv, err);

@@ -471,10 +471,9 @@ static enum status run(const struct command *command, int argc, char **argv, str
         OPTION("calibration", STRING, &q.calibration, "NAME",
                "a calibration of 'elapse calibrate' (default: the job's cost.calibration)"),
         OPTION("stages", FLAG, &q.stages, NULL, "print every stage, not the first few alone"),
-        OPTION("quiet", FLAG, &q.quiet, NULL, "no progress on stderr"),
-        OPTION("db", STRING, &q.db_path, "FILE",
-               "profile store (default: $ELAPSE_DB, else ~/.local/share/elapse)"),
-        OPTION("json", FLAG, &q.as_json, NULL, "one JSON object"),
+        OPTION_QUIET(&q.quiet),
+        OPTION_DB(&q.db_path),
+        OPTION_JSON(&q.as_json),
     };
     struct command_line line = COMMAND_LINE(options, 1);
     enum status rc = command_parse(command, &line, argc, argv, err);

@@ -350,9 +350,8 @@ static enum status run(const struct command *command, int argc, char **argv, str
     const char *names[NUM_ACTIONS];
     bool seen[9] = {false};
     struct option options[] = {
-        OPTION("db", STRING, &q.db, "FILE",
-               "profile store (default: $ELAPSE_DB, else ~/.local/share/elapse)"),
-        OPTION("json", FLAG, &q.json, NULL, "one JSON object on stdout"),
+        OPTION_DB(&q.db),
+        OPTION_JSON(&q.json),
         OPTION("device", STRING, &q.device, "KIND", "list: only this kind of device"),
         OPTION("o", STRING, &q.out, "FILE", "export: to a file [stdout]"),
         OPTION("csv", FLAG, &q.csv, NULL, "export: as CSV [JSON]"),

@@ -137,7 +137,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
     struct store *store = NULL;
     const struct option options[] = {
         OPTION("db", STRING, &db, "FILE", "the store, DIR/run.db of a training run [$ELAPSE_DB]"),
-        OPTION("json", FLAG, &as_json, NULL, "one JSON object on stdout"),
+        OPTION_JSON(&as_json),
     };
     struct command_line line = COMMAND_LINE(options, 2);
     enum status rc = command_parse(command, &line, argc, argv, err);

@@ -326,7 +326,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
             "buffers", INT, &request.buffers, "N",
             "with --check: most messages sent and not yet received per edge (default 0: no limit)",
             .max = INT32_MAX, .seen = &buffers_seen),
-        OPTION("json", FLAG, &request.json, NULL, "one JSON object"),
+        OPTION_JSON(&request.json),
     };
     struct command_line line = COMMAND_LINE(options, 0);
     enum status rc = command_parse(command, &line, argc, argv, err);

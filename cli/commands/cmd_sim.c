@@ -390,12 +390,11 @@ static int list_options(struct sim_args *args, struct step_setting *settings, in
                "print the table even if stdout is not a terminal (default there: JSON lines)"),
         OPTION("threads", INT, &args->threads, "N",
                "threads of a sweep or of --faults (default: all cores)", .max = 1024),
-        OPTION("db", STRING, &request->db_path, "FILE",
-               "profile store (default: $ELAPSE_DB, else ~/.local/share/elapse)"),
-        OPTION("quiet", FLAG, &args->quiet, NULL, "no progress on stderr"),
+        OPTION_DB(&request->db_path),
+        OPTION_QUIET(&args->quiet),
         OPTION("no-wall", FLAG, &args->no_wall, NULL,
                "leave out values that differ from run to run"),
-        OPTION("json", FLAG, &args->json, NULL, "one JSON object on stdout"),
+        OPTION_JSON(&args->json),
     };
     const struct option step[] = {
         OPTION("step", FLAG, &args->step, NULL, "one step instead of the whole run",

@@ -13,7 +13,7 @@ static enum status run_checkpoint(const struct exec_command *command, struct cal
     char *dir = NULL;
     bool json = false;
     const struct option table[] = {
-        OPTION("json", FLAG, &json, NULL, "print one JSON object"),
+        OPTION_JSON(&json),
     };
     struct command_line line = COMMAND_LINE(table, 2);
     enum status rc = exec_parse(command, call, &line, err);

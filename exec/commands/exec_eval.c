@@ -29,7 +29,7 @@ static enum status run_eval(const struct exec_command *command, struct call *cal
                "threads a rank (default: its share of the available cores)", .min = 1,
                .max = MAX_THREADS),
         OPTION("db", STRING, &db, "FILE", "profile store to plan from"),
-        OPTION("json", FLAG, &json, NULL, "print one JSON object"),
+        OPTION_JSON(&json),
     };
     struct job job = {0};
     struct cores cores;

@@ -18,7 +18,7 @@ static enum status run_export(const struct exec_command *command, struct call *c
                "of transformers, or adapters for peft"),
         OPTION("merged", FLAG, &merged, NULL,
                "add adapters to the weights with which they trained"),
-        OPTION("json", FLAG, &json, NULL, "print one JSON object"),
+        OPTION_JSON(&json),
     };
     struct checkpoint_choice choice = {0};
     struct export_answer answer = {0};

@@ -38,11 +38,10 @@ static enum status run_profile(const struct exec_command *command, struct call *
                "fewer repeats, of which the fastest counts, within a minute"),
         OPTION("retune", FLAG, &q.measure.retune, NULL,
                "time the GPU libraries' algorithms again and replace the stored choices"),
-        OPTION("quiet", FLAG, &quiet, NULL, "no progress on stderr"),
+        OPTION_QUIET(&quiet),
         OPTION("name", STRING, &q.name, "NAME", "of the profile (default: KIND-HOST)"),
-        OPTION("db", STRING, &q.db, "FILE",
-               "profile store (default: $ELAPSE_DB, else ~/.local/share/elapse)"),
-        OPTION("json", FLAG, &q.json, NULL, "print one JSON object"),
+        OPTION_DB(&q.db),
+        OPTION_JSON(&q.json),
     };
     struct command_line line = COMMAND_LINE(table, 0);
     enum status rc = exec_parse(command, call, &line, err);

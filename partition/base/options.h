@@ -60,6 +60,12 @@ struct option {
         .name = (name_), .type = OPTION_##type_, .value = (value_), .arg = (arg_),                 \
         .help = (help_), __VA_ARGS__                                                               \
     }
+/* Options that many commands have. */
+#define OPTION_JSON(flag) OPTION("json", FLAG, flag, NULL, "one JSON object on standard output")
+#define OPTION_QUIET(flag) OPTION("quiet", FLAG, flag, NULL, "no progress on stderr")
+#define OPTION_DB(path)                                                                            \
+    OPTION("db", STRING, path, "FILE",                                                             \
+           "profile store (default: $ELAPSE_DB, else ~/.local/share/elapse)")
 
 #define POSITIONAL_MAX 64
 
