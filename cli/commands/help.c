@@ -102,20 +102,6 @@ static void print_units(void)
 
 /* --- model ------------------------------------------------------------------------------------ */
 
-static void key_takes(const struct model_key *key, char *buf, size_t size)
-{
-    static const char *const words[] = {"", "time", "size", ""};
-    snprintf(buf, size, "%s", words[key->type]);
-    if (key->type == MODEL_KEY_COUNT && key->max >= MODEL_DIM_MAX)
-        snprintf(buf, size, "%lld..", (long long)key->min);
-    else if (key->type == MODEL_KEY_COUNT)
-        snprintf(buf, size, "%lld..%lld", (long long)key->min, (long long)key->max);
-    else if (key->type == MODEL_KEY_WORD)
-        snprintf(buf, size, "%s", key->values);
-    for (char *space = strchr(buf, ' '); space; space = strchr(space, ' '))
-        *space = '|';
-}
-
 /* The names of the families of a key but uniform: "vit, bert". */
 static void key_families(const struct model_key *key, char *buf, size_t size)
 {
@@ -134,11 +120,11 @@ static void print_model_keys(bool uniform)
         char takes[64], families[64], meaning[256];
         if ((key->families == 1 << FAMILY_UNIFORM) != uniform)
             continue;
-        key_takes(key, takes, sizeof takes);
+        member_takes(&key->row, takes, sizeof takes);
         key_families(key, families, sizeof families);
-        snprintf(meaning, sizeof meaning, "%s%s%s%s", key->meaning, uniform ? "" : " (", families,
+        snprintf(meaning, sizeof meaning, "%s%s%s%s", key->row.help, uniform ? "" : " (", families,
                  uniform ? "" : ")");
-        print_row(14, key->name, takes, meaning);
+        print_row(14, key->row.name, takes, meaning);
     }
 }
 
@@ -387,11 +373,11 @@ static void print_fields(void)
     const struct model_key *key;
     for (int i = 0; (key = model_key_at(i)); i++) {
         char takes[64];
-        key_takes(key, takes, sizeof takes);
+        member_takes(&key->row, takes, sizeof takes);
         for (int f = 0; f < FAMILY_COUNT; f++)
             if (key->families & 1 << f)
                 printf("field\t%s\t%s\t%s\t%s\n", model_family_name((enum model_family)f),
-                       key->name, takes, key->meaning);
+                       key->row.name, takes, key->row.help);
     }
     for (int t = KEYS_JOB + 1; t <= KEYS_COLLECTIVE; t++) {
         char name[32];

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "partition/base/member.h"
 #include "partition/base/status.h"
 
 #ifdef __cplusplus
@@ -389,15 +390,9 @@ void model_clear(struct model *model);
 /* The name of preset i, in the order of help texts, "uniform" last; NULL past the end. */
 const char *model_preset_name(int i);
 
-enum model_key_type { MODEL_KEY_COUNT, MODEL_KEY_TIME, MODEL_KEY_SIZE, MODEL_KEY_WORD };
-/* A key of MODEL texts ("classes" of "vit-b16:classes=10"), as the parser reads it. */
 struct model_key {
-    const char *name;
-    int families; /* 1 << FAMILY_VIT | ...: those that have it */
-    enum model_key_type type;
-    int64_t min, max;    /* MODEL_KEY_COUNT */
-    const char *values;  /* MODEL_KEY_WORD: "classify qa mlm" */
-    const char *meaning; /* one line for help texts */
+    int families;      /* 1 << FAMILY_VIT | ...: those that have it */
+    struct member row; /* of struct model_spec; its help is one line */
 };
 /* The keys by index, those of FAMILY_UNIFORM last; NULL past the end. */
 const struct model_key *model_key_at(int i);

@@ -416,24 +416,20 @@ enum {
     ALL = VIT_ONLY | TEXT | COMPOSED_ONLY
 };
 
-struct modifier {
-    struct model_key key;
-    size_t offset, size; /* in struct model_spec; 0: a word, which has a setter of its own */
-};
-
-#define DIM(name, families, member, min, max, meaning)                                             \
+#define KEY(families, ...)                                                                         \
     {                                                                                              \
-        {name, families, MODEL_KEY_COUNT, min, max, NULL, meaning},                                \
-            offsetof(struct model_spec, member), sizeof((struct model_spec){0}.member)             \
+        families, MEMBER(model_spec, __VA_ARGS__)                                                  \
     }
-/* An enum: the words in the order of its values. */
-#define CHOICE(name, member, words, meaning)                                                       \
-    {                                                                                              \
-        {name, LLAMA_ONLY, MODEL_KEY_WORD, 0, 0, words, meaning},                                  \
-            offsetof(struct model_spec, member), sizeof((struct model_spec){0}.member)             \
-    }
+#define DIM(name_, families, path, min_, max_, help_)                                              \
+    KEY(families, name_, INT, path, help_, .min = (min_), .max = (max_))
+#define CHOICE(name_, path, words, help_)                                                          \
+    KEY(LLAMA_ONLY, name_, NAME, path, help_, .names = (words))
+static const char *const norm_words[] = {"rms", "layer", "weight", "bare", NULL};
+static const char *const qk_norm_words[] = {"none", "head", "full", NULL};
+static const char *const task_words[] = {"classify", "qa", "mlm", NULL};
+static const char *const dtype_words[] = {"fp32", "bf16", NULL};
 /* clang-format off */
-static const struct modifier modifiers[] = {
+static const struct model_key modifiers[] = {
     DIM("layers", ALL, num_layers, 1, MODEL_LAYERS_MAX, "transformer layers"),
     DIM("hidden", ALL, hidden, 1, MODEL_DIM_MAX, "width of the residual stream"),
     DIM("heads", ALL, heads, 1, MODEL_DIM_MAX, "attention heads"),
@@ -465,13 +461,13 @@ static const struct modifier modifiers[] = {
     DIM("window", LLAMA_ONLY | COMPOSED_ONLY, block.window, 0, MODEL_DIM_MAX, "tokens that a query sees; 0: all before it"),
     DIM("full_every", LLAMA_ONLY, block.full_every, 0, MODEL_LAYERS_MAX, "n: every n-th layer sees all tokens, the others their window [0: none]"),
     DIM("moe_every", LLAMA_ONLY, block.moe_every, 0, MODEL_LAYERS_MAX, "n: every n-th layer has experts [0: all]"),
-    CHOICE("norm", block.norm, "rms layer weight bare", "RMSNorm, LayerNorm, LayerNorm without a bias, without parameters"),
-    CHOICE("qk_norm", block.qk_norm, "none head full", "norms of queries and keys: over each head, or over all"),
+    CHOICE("norm", block.norm, norm_words, "RMSNorm, LayerNorm, LayerNorm without a bias, without parameters"),
+    CHOICE("qk_norm", block.qk_norm, qk_norm_words, "norms of queries and keys: over each head, or over all"),
     DIM("plain_mlp", LLAMA_ONLY, block.plain_mlp, 0, 1, "1: two linears, without a gate"),
     DIM("out_bias", LLAMA_ONLY, block.out_bias, 0, 1, "1: the linear after attention has a bias"),
     DIM("mlp_bias", LLAMA_ONLY, block.mlp_bias, 0, 1, "1: the linears of the MLP have biases"),
-    {{"task", BERT_ONLY, MODEL_KEY_WORD, 0, 0, "classify qa mlm", "what the head does"}, 0, 0},
-    {{"dtype", ALL, MODEL_KEY_WORD, 0, 0, "fp32 bf16", "of activations and products; a job's train.dtype goes before"}, 0, 0},
+    KEY(BERT_ONLY, "task", NAME, task, "what the head does", .names = task_words),
+    KEY(ALL, "dtype", NAME, elem_bytes, "of activations and products; a job's train.dtype goes before", .names = dtype_words),
 };
 
 /* The keys of a MODEL text of equal layers. */
@@ -479,21 +475,18 @@ struct uniform {
     int64_t layers;
     struct item item;
 };
-#define UNIFORM(name, type, member, min, max, meaning)                                             \
-    {                                                                                              \
-        {name, 1 << FAMILY_UNIFORM, type, min, max, NULL, meaning}, offsetof(struct uniform, member), 0 \
-    }
-static const struct modifier uniform_keys[] = {
-    UNIFORM("layers", MODEL_KEY_COUNT, layers, 1, MODEL_LAYERS_MAX, "layers, one item each [8]"),
-    UNIFORM("fwd", MODEL_KEY_TIME, item.fwd_ns, 0, 0, "forward [1ms]"),
-    UNIFORM("bwd_input", MODEL_KEY_TIME, item.bwd_input_ns, 0, 0, "backward for the input [1ms]"),
-    UNIFORM("bwd_weight", MODEL_KEY_TIME, item.bwd_weight_ns, 0, 0, "backward for the weights [1ms]"),
-    UNIFORM("bwd_rest", MODEL_KEY_TIME, item.bwd_rest_ns, 0, 0, "in place of bwd_input after a frozen prefix, if no item needs the input's gradient [0]"),
-    UNIFORM("fwd_stash", MODEL_KEY_TIME, item.fwd_stash_ns, 0, 0, "part of fwd that frozen layers save, because they keep no stash [0]"),
-    UNIFORM("update", MODEL_KEY_TIME, item.update_ns, 0, 0, "optimizer step [0]"),
-    UNIFORM("act", MODEL_KEY_SIZE, item.act_bytes, 0, 0, "leaves the layer [1MiB]"),
-    UNIFORM("stash", MODEL_KEY_SIZE, item.stash_bytes, 0, 0, "is kept for the backward [act]"),
-    UNIFORM("params", MODEL_KEY_COUNT, item.params, 0, INT64_MAX, "parameters [1000000]"),
+#define UNIFORM(...) {1 << FAMILY_UNIFORM, MEMBER(uniform, __VA_ARGS__, )}
+static const struct model_key uniform_keys[] = {
+    UNIFORM("layers", INT, layers, "layers, one item each [8]", .min = 1, .max = MODEL_LAYERS_MAX),
+    UNIFORM("fwd", NS, item.fwd_ns, "forward [1ms]"),
+    UNIFORM("bwd_input", NS, item.bwd_input_ns, "backward for the input [1ms]"),
+    UNIFORM("bwd_weight", NS, item.bwd_weight_ns, "backward for the weights [1ms]"),
+    UNIFORM("bwd_rest", NS, item.bwd_rest_ns, "in place of bwd_input after a frozen prefix, if no item needs the input's gradient [0]"),
+    UNIFORM("fwd_stash", NS, item.fwd_stash_ns, "part of fwd that frozen layers save, because they keep no stash [0]"),
+    UNIFORM("update", NS, item.update_ns, "optimizer step [0]"),
+    UNIFORM("act", BYTES, item.act_bytes, "leaves the layer [1MiB]"),
+    UNIFORM("stash", BYTES, item.stash_bytes, "is kept for the backward [act]"),
+    UNIFORM("params", INT, item.params, "parameters [1000000]"),
 };
 /* clang-format on */
 
@@ -505,14 +498,14 @@ enum {
 const struct model_key *model_key_at(int i)
 {
     if (i < NUM_MODIFIERS)
-        return &modifiers[i].key;
-    return i < NUM_MODIFIERS + NUM_UNIFORM ? &uniform_keys[i - NUM_MODIFIERS].key : NULL;
+        return &modifiers[i];
+    return i < NUM_MODIFIERS + NUM_UNIFORM ? &uniform_keys[i - NUM_MODIFIERS] : NULL;
 }
 
 static bool has_key(const struct model_spec *spec, const struct model_key *key)
 {
     return (key->families & 1 << spec->family) &&
-           (spec->family != FAMILY_COMPOSED || composed_has_key(spec->type, key->name));
+           (spec->family != FAMILY_COMPOSED || composed_has_key(spec->type, key->row.name));
 }
 
 static enum status refuse_key(const struct model_spec *spec, const char *key, struct err *err)
@@ -522,8 +515,8 @@ static enum status refuse_key(const struct model_spec *spec, const char *key, st
     int n = 0;
     enum status rc;
     for (int i = 0; i < NUM_MODIFIERS; i++)
-        if (has_key(spec, &modifiers[i].key))
-            names[n++] = modifiers[i].key.name;
+        if (has_key(spec, &modifiers[i]))
+            names[n++] = modifiers[i].row.name;
     near = nearest_name(key, names, n);
     rc = err_set(err, ERR_INPUT, "model '%s' has no key '%s'%s%s%s", spec->name, key,
                  near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
@@ -532,77 +525,24 @@ static enum status refuse_key(const struct model_spec *spec, const char *key, st
     return rc;
 }
 
-static enum status set_task(struct model_spec *spec, const char *value, struct err *err)
-{
-    if (strcmp(value, "classify") == 0)
-        spec->task = TASK_CLASSIFY;
-    else if (strcmp(value, "qa") == 0)
-        spec->task = TASK_QA;
-    else if (strcmp(value, "mlm") == 0)
-        spec->task = TASK_MLM;
-    else
-        return err_set(err, ERR_INPUT, "model '%s': task must be classify, qa or mlm, got '%s'",
-                       spec->name, value);
-    return OK;
-}
-
-static enum status set_dtype(struct model_spec *spec, const char *value, struct err *err)
-{
-    if (strcmp(value, "fp32") == 0)
-        spec->elem_bytes = 4;
-    else if (strcmp(value, "bf16") == 0)
-        spec->elem_bytes = 2;
-    else
-        return err_set(err, ERR_INPUT, "model '%s': dtype must be fp32 or bf16, got '%s'",
-                       spec->name, value);
-    return OK;
-}
-
-/* The place of a word in a list with a space between two. */
-static enum status word_at(const char *words, const char *word, const char *what, int64_t *place,
-                           struct err *err)
-{
-    const size_t n = strlen(word);
-    *place = 0;
-    for (const char *at = words; *at; at += strspn(at, " "), ++*place) {
-        const size_t length = strcspn(at, " ");
-        if (n == length && strncmp(at, word, n) == 0)
-            return OK;
-        at += length;
-    }
-    return err_set(err, ERR_INPUT, "%s must be one of %s, got '%s'", what, words, word);
-}
-
 enum status model_spec_set(struct model_spec *spec, const char *key, const char *value,
                            struct err *err)
 {
-    const struct modifier *modifier = NULL;
+    const struct member *row = NULL;
     char what[96];
-    int64_t number;
-    enum status rc;
     for (int i = 0; i < NUM_MODIFIERS; i++)
-        if (has_key(spec, &modifiers[i].key) && strcmp(modifiers[i].key.name, key) == 0)
-            modifier = &modifiers[i];
-    if (!modifier)
+        if (has_key(spec, &modifiers[i]) && strcmp(modifiers[i].row.name, key) == 0)
+            row = &modifiers[i].row;
+    if (!row)
         return refuse_key(spec, key, err);
-    if (strcmp(key, "task") == 0)
-        return set_task(spec, value, err);
-    if (strcmp(key, "dtype") == 0)
-        return set_dtype(spec, value, err);
-    if (modifier->key.max == 1 && strcmp(value, "true") == 0)
+    if (row->max == 1 && strcmp(value, "true") == 0)
         value = "1";
-    if (modifier->key.max == 1 && strcmp(value, "false") == 0)
+    if (row->max == 1 && strcmp(value, "false") == 0)
         value = "0";
     snprintf(what, sizeof what, "model '%s': %s", spec->name, key);
-    if (modifier->key.type == MODEL_KEY_WORD)
-        rc = word_at(modifier->key.values, value, what, &number, err);
-    else
-        rc = parse_int(value, what, modifier->key.min, modifier->key.max, &number, err);
-    char *const member = (char *)spec + modifier->offset;
-    if (rc == OK && modifier->size == sizeof(bool))
-        *(bool *)member = number;
-    else if (rc == OK)
-        *(int *)member = (int)number;
+    const enum status rc = member_parse(row, what, value, spec, err);
+    if (rc == OK && row->names == dtype_words)
+        spec->elem_bytes = spec->elem_bytes == 0 ? 4 : 2; /* it holds the place of the name */
     return rc;
 }
 
@@ -633,15 +573,12 @@ static enum status set_uniform(struct uniform *uniform, const char *key, const c
     const char *names[NUM_UNIFORM];
     char what[64], all[128];
     for (int i = 0; i < NUM_UNIFORM; i++) {
-        const struct model_key *row = &uniform_keys[i].key;
-        int64_t *at = (int64_t *)((char *)uniform + uniform_keys[i].offset);
+        const struct member *row = &uniform_keys[i].row;
         names[i] = row->name;
         if (strcmp(row->name, key) != 0)
             continue;
         snprintf(what, sizeof what, "model 'uniform': %s", key);
-        return row->type == MODEL_KEY_TIME   ? parse_ns(value, what, at, err)
-               : row->type == MODEL_KEY_SIZE ? parse_bytes(value, what, at, err)
-                                             : parse_int(value, what, row->min, row->max, at, err);
+        return member_parse(row, what, value, uniform, err);
     }
     const char *near = nearest_name(key, names, NUM_UNIFORM);
     enum status rc = err_set(err, ERR_INPUT, "model 'uniform' has no key '%s'%s%s%s", key,
