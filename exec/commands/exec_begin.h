@@ -11,6 +11,17 @@
     OPTION("adapter", STRING, value, "DIR",                                                        \
            "adapters of a base's weights: a folder of peft or of 'elapse export'")
 
+/* Options of what runs a job on ranks. */
+#define SET_OPTION(list)                                                                           \
+    OPTION("set", LIST, list, "a.b=v", "override a value of the job (repeatable)",                 \
+           .keys = &job_keys)
+#define DEVICE_OPTION(kind)                                                                        \
+    OPTION("device", STRING, kind, "KIND", "%s (default: train.device of the job)",                \
+           .values = "cpu cuda")
+#define THREADS_OPTION(num)                                                                        \
+    OPTION("threads", INT, num, "N", "threads a rank (default: its share of the available cores)", \
+           .min = 1, .max = MAX_THREADS)
+
 /* Choose the weights to begin with, and load the job, which is compared with the recorded one of
  * a run that resumes or is evaluated. Collective; all ranks agree on the status. */
 enum status exec_begin(struct call *call, const char *from, struct job_ask *ask, bool recorded,

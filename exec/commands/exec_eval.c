@@ -21,13 +21,9 @@ static enum status run_eval(const struct exec_command *command, struct call *cal
     struct job_ask ask = {.set = &set, .evaluates = true};
     const struct option table[] = {
         ADAPTER_OPTION(&ask.adapter),
-        OPTION("set", LIST, &set, "a.b=v", "override a value of the job (repeatable)",
-               .keys = &job_keys),
-        OPTION("device", STRING, &ask.device, "KIND", "%s (default: train.device of the job)",
-               .values = "cpu cuda"),
-        OPTION("threads", INT, &threads, "N",
-               "threads a rank (default: its share of the available cores)", .min = 1,
-               .max = MAX_THREADS),
+        SET_OPTION(&set),
+        DEVICE_OPTION(&ask.device),
+        THREADS_OPTION(&threads),
         OPTION("db", STRING, &db, "FILE", "profile store to plan from"),
         OPTION_JSON(&json),
     };

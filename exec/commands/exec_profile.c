@@ -1,7 +1,7 @@
 /* exec/commands/exec_profile.c - measure this machine. */
 #include <signal.h>
 
-#include "exec/commands/exec_command.h"
+#include "exec/commands/exec_begin.h"
 #include "exec/measure/measure.h"
 #include "exec/measure/profile_request.h"
 
@@ -29,9 +29,7 @@ static enum status run_profile(const struct exec_command *command, struct call *
         OPTION("device", STRING, &q.device, "KIND", "%s (default cpu)", .values = "cpu cuda"),
         OPTION("microbatches", STRING, &q.sizes_text, "B,B,...",
                "micro-batch sizes in samples (default 1,2,4,8,16,32)"),
-        OPTION("threads", INT, &q.threads, "N",
-               "threads a rank (default: its share of the available cores)", .min = 1,
-               .max = MAX_THREADS),
+        THREADS_OPTION(&q.threads),
         OPTION("dropout", FLAG, &q.measure.dropout, NULL,
                "layers drop, as jobs with train.dropout train them"),
         OPTION("quick", FLAG, &quick, NULL,

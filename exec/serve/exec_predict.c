@@ -28,13 +28,9 @@ static enum status run_predict(const struct exec_command *command, struct call *
         OPTION("o", STRING, &q.out, "FILE", "write there; .csv and .jsonl choose the form"),
         OPTION("job", STRING, &ask.path, "JOB", "the job of weights that no run recorded"),
         ADAPTER_OPTION(&ask.adapter),
-        OPTION("set", LIST, &set, "a.b=v", "override a value of the job (repeatable)",
-               .keys = &job_keys),
-        OPTION("device", STRING, &ask.device, "KIND", "%s (default: train.device of the job)",
-               .values = "cpu cuda"),
-        OPTION("threads", INT, &threads, "N",
-               "threads a rank (default: its share of the available cores)", .min = 1,
-               .max = MAX_THREADS),
+        SET_OPTION(&set),
+        DEVICE_OPTION(&ask.device),
+        THREADS_OPTION(&threads),
         OPTION("db", STRING, &q.db, "FILE", "profile store to plan from"),
     };
     struct job job = {0};
