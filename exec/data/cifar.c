@@ -182,9 +182,5 @@ enum status cifar_open(const char *dir, const char *valid, int classes, struct d
     if (rc == OK && valid)
         rc = add_file(cifar, SPLIT_VALID, NULL, valid, classes, true, &got.num_samples[SPLIT_VALID],
                       err);
-    if (rc == OK)
-        *dataset = got;
-    else
-        cifar_clear(&got);
-    return rc;
+    return dataset_hand_over(rc, &got, dataset);
 }

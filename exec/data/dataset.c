@@ -143,6 +143,15 @@ void dataset_clear(struct dataset *dataset)
     *dataset = (struct dataset){0};
 }
 
+enum status dataset_hand_over(enum status rc, struct dataset *got, struct dataset *dataset)
+{
+    if (rc == OK)
+        *dataset = *got;
+    else
+        dataset_clear(got);
+    return rc;
+}
+
 /* Pads the image by an eighth of the side with the mean (0 after normalisation), crops it at a
  * random place, and mirrors it with probability 1/2: the usual recipe for CIFAR (He et al. 2016,
  * section 4.2). */

@@ -80,6 +80,8 @@ struct dataset {
 };
 
 void dataset_clear(struct dataset *dataset); /* safe twice, and on a zeroed one */
+/* End an open: *got becomes *dataset if rc is OK, else it is cleared. Returns rc. */
+enum status dataset_hand_over(enum status rc, struct dataset *got, struct dataset *dataset);
 
 /* The source's id of a sample, and its source. */
 int64_t dataset_source(const struct dataset *dataset, enum split split, int64_t id,

@@ -235,10 +235,5 @@ enum status dataset_open_for(const struct job *job, const char *weights, struct 
         THEN(check_fits(job, &got, err));
     }
     THEN(picks_make(job, &got, err));
-    if (rc == OK) {
-        *dataset = got;
-        got = (struct dataset){0};
-    }
-    dataset_clear(&got);
-    return rc;
+    return dataset_hand_over(rc, &got, dataset);
 }

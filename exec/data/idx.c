@@ -181,9 +181,5 @@ enum status idx_open(const struct job *job, struct dataset *dataset, struct err 
         got.pixel_mean[0] = idx->mean;
         got.pixel_std[0] = idx->deviation;
     }
-    if (rc == OK)
-        *dataset = got;
-    else
-        idx_clear(&got);
-    return rc;
+    return dataset_hand_over(rc, &got, dataset);
 }

@@ -410,11 +410,7 @@ enum status pictures_open(struct dataset *like, int side, const char *const *pat
     got.rules = like->rules;
     like->rules = NULL;
     free(tally.first);
-    if (rc == OK)
-        *dataset = got;
-    else
-        dataset_clear(&got);
-    return rc;
+    return dataset_hand_over(rc, &got, dataset);
 }
 
 /* The folder of a split: data.path/train; data.path/val, or test if there is no val; data.valid. */
@@ -489,9 +485,5 @@ enum status images_open(const struct job *job, struct dataset *dataset, struct e
     got.classes = (int)classes.count;
     for (int c = 0; c < 3; c++)
         got.pixel_mean[c] = got.pixel_std[c] = 0.5f;
-    if (rc == OK)
-        *dataset = got;
-    else
-        dataset_clear(&got);
-    return rc;
+    return dataset_hand_over(rc, &got, dataset);
 }

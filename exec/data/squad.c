@@ -362,13 +362,9 @@ enum status squad_open(const struct job *job, struct dataset *dataset, struct er
     THEN(dataset_wordpiece(job, &squad->bert, err));
     THEN(refuse_folder_of_2(job->data.path, names[SPLIT_TRAIN], err));
     THEN(dataset_each_split(job, &got, names, read_split, NULL, err));
-    if (rc == OK) {
+    if (rc == OK)
         got.lower_case = tokenizer_lowers(squad->bert.tokenizer);
-        *dataset = got;
-    } else {
-        squad_clear(&got);
-    }
-    return rc;
+    return dataset_hand_over(rc, &got, dataset);
 }
 
 /* --- scoring ---------------------------------------------------------------------------------- */

@@ -507,11 +507,7 @@ enum status table_open(const struct job *job, struct dataset *dataset, struct er
     for (int split = 0; rc == OK && split < SPLIT_COUNT; split++)
         got.num_samples[split] = reading.pairs->splits[split].num_rows;
     reading_clear(&reading);
-    if (rc == OK)
-        *dataset = got;
-    else
-        dataset_clear(&got);
-    return rc;
+    return dataset_hand_over(rc, &got, dataset);
 }
 
 /* --- texts without labels
@@ -586,9 +582,5 @@ enum status table_texts_open(const struct job *job, const char *const *paths, in
     if (rc == OK)
         got.num_samples[SPLIT_TEST] = rows->num_rows;
     reading_clear(&reading);
-    if (rc == OK)
-        *dataset = got;
-    else
-        dataset_clear(&got);
-    return rc;
+    return dataset_hand_over(rc, &got, dataset);
 }

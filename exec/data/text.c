@@ -227,11 +227,7 @@ enum status text_open(const struct job *job, struct dataset *dataset, struct err
                          job->data.path, dataset_split_name(split), (long long)text->count[split],
                          model->seq);
     }
-    if (rc == OK) {
+    if (rc == OK)
         got.lower_case = tokenizer_lowers(text->bert.tokenizer);
-        *dataset = got;
-    } else {
-        text_clear(&got);
-    }
-    return rc;
+    return dataset_hand_over(rc, &got, dataset);
 }

@@ -374,11 +374,5 @@ enum status text_lines_open(const struct job *job, struct dataset *dataset, stru
     }
     THEN(note_documents(&got, job, lines, err));
     THEN(note_rows(&got, job, lines, err));
-    if (rc == OK)
-        *dataset = got;
-    else {
-        lines_clear(&got);
-        free(got.notes);
-    }
-    return rc;
+    return dataset_hand_over(rc, &got, dataset);
 }

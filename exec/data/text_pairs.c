@@ -104,11 +104,7 @@ enum status text_pairs_open(const struct job *job, struct dataset *dataset, stru
         rc = err_set(err, ERR_INPUT, "%s: model.seq must be at least 8 for texts, got %d",
                      dataset_job_name(job), job->model.seq);
     THEN(dataset_wordpiece(job, &pairs->bert, err));
-    if (rc == OK) {
+    if (rc == OK)
         got.lower_case = tokenizer_lowers(pairs->bert.tokenizer);
-        *dataset = got;
-    } else {
-        pairs_clear(&got);
-    }
-    return rc;
+    return dataset_hand_over(rc, &got, dataset);
 }

@@ -254,9 +254,5 @@ enum status tsv_open(const struct job *job, struct dataset *dataset, struct err 
     enum status rc = text_pairs_open(job, &got, err);
     THEN(dataset_each_split(job, &got, names, read_table, &seen, err));
     THEN(name_classes(&got, seen, err));
-    if (rc == OK)
-        *dataset = got;
-    else
-        dataset_clear(&got);
-    return rc;
+    return dataset_hand_over(rc, &got, dataset);
 }
