@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "cli/base/run_metrics.h"
+#include "partition/base/arrays.h"
 #include "profiles/base/whole_file.h"
 #include "cli/figures/figure_draw.h"
 
@@ -55,22 +56,17 @@ struct spans {
         int64_t from_ns, to_ns;
         int part, nodes;
     } * list; /* owned */
-    int num, room;
+    int num;
+    int64_t room;
     bool failed; /* no memory */
 };
 
 static void add_span(struct spans *spans, const struct span *span)
 {
-    if (spans->num == spans->room) {
-        const int room = 2 * spans->room + 64;
-        struct span *more = realloc(spans->list, (size_t)room * sizeof *more);
-        spans->failed |= !more;
-        if (!more)
-            return;
-        spans->list = more;
-        spans->room = room;
-    }
-    spans->list[spans->num++] = *span;
+    if (array_grow(&spans->list, spans->num + 1, &spans->room, sizeof *spans->list))
+        spans->list[spans->num++] = *span;
+    else
+        spans->failed = true;
 }
 
 /* The file of a simulated run. */

@@ -8,6 +8,7 @@
 
 #include "profiles/base/whole_file.h"
 #include "profiles/json/json.h"
+#include "partition/base/arrays.h"
 
 enum status run_rows_read(struct store *store, int64_t run_id, struct run_rows *rows,
                           struct err *err)
@@ -158,14 +159,8 @@ struct metrics {
 
 static enum status add_step(struct metrics *all, const struct json *line, struct err *err)
 {
-    if (all->num == all->room) {
-        const int64_t room = 2 * all->room + 256;
-        struct step_row *more = realloc(all->steps, (size_t)room * sizeof *more);
-        if (!more)
-            return err_nomem(err);
-        all->steps = more;
-        all->room = room;
-    }
+    if (!array_grow(&all->steps, all->num + 1, &all->room, sizeof *all->steps))
+        return err_nomem(err);
     const struct step_row *last = all->num ? &all->steps[all->num - 1] : NULL;
     all->steps[all->num++] = (struct step_row){
         .step = integer_of(line, "step"),

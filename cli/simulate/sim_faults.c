@@ -13,6 +13,7 @@
 #include "cli/base/restart_times.h"
 #include "cli/base/threads.h"
 #include "cli/simulate/sim_command.h"
+#include "partition/base/arrays.h"
 #include "partition/base/units.h"
 #include "profiles/base/clock.h"
 #include "profiles/base/whole_file.h"
@@ -408,22 +409,17 @@ struct interval {
 };
 struct timeline {
     struct interval *list; /* owned */
-    int num, room;
+    int num;
+    int64_t room;
     bool failed; /* no memory */
 };
 
 static void timeline_add(struct timeline *line, struct interval interval)
 {
-    if (line->num == line->room) {
-        const int room = line->room ? 2 * line->room : 256;
-        struct interval *more = realloc(line->list, (size_t)room * sizeof *more);
-        line->failed |= !more;
-        if (!more)
-            return;
-        line->list = more;
-        line->room = room;
-    }
-    line->list[line->num++] = interval;
+    if (array_grow(&line->list, line->num + 1, &line->room, sizeof *line->list))
+        line->list[line->num++] = interval;
+    else
+        line->failed = true;
 }
 
 /* A fault_watch. What is thrown away afterwards splits the interval in which it began. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/base/arrays.h"
 #include "profiles/base/whole_file.h"
 
 /* --- pickle, protocol 2 ------------------------------------------------------------------------ */
@@ -107,14 +108,9 @@ static void tell(const struct heap *heap, const char *action, const struct alloc
 
 static void allocate(struct heap *heap, int64_t bytes, int64_t op, int64_t at_ns)
 {
-    if (heap->num == heap->capacity) {
-        heap->capacity = 2 * heap->capacity + 16;
-        void *more = realloc(heap->blocks, (size_t)heap->capacity * sizeof *heap->blocks);
-        if (!more) {
-            heap->nomem = true;
-            return;
-        }
-        heap->blocks = more;
+    if (!array_grow(&heap->blocks, heap->num + 1, &heap->capacity, sizeof *heap->blocks)) {
+        heap->nomem = true;
+        return;
     }
     struct allocation *block = &heap->blocks[heap->num++];
     *block = (struct allocation){heap->next, bytes, op};

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "partition/base/arrays.h"
 #include "partition/base/units.h"
 #include "profiles/json/json.h"
 #include "profiles/base/whole_file.h"
@@ -218,7 +219,8 @@ static int newest_first(const void *a, const void *b)
 enum status checkpoint_steps(const char *dir, int64_t **steps, int *num, struct err *err)
 {
     int64_t *got = NULL;
-    int n = 0, room = 0;
+    int64_t room = 0;
+    int n = 0;
     enum status rc = OK;
     struct dirent *entry;
     DIR *folder = opendir(dir);
@@ -229,15 +231,10 @@ enum status checkpoint_steps(const char *dir, int64_t **steps, int *num, struct 
         if (strncmp(entry->d_name, "checkpoint-", 11) != 0 ||
             parse_int(entry->d_name + 11, "step", 0, INT64_MAX, &step, NULL) != OK)
             continue;
-        if (n == room) {
-            int64_t *more = realloc(got, (size_t)(room = 2 * room + 16) * sizeof *got);
-            if (!more) {
-                rc = err_nomem(err);
-                break;
-            }
-            got = more;
-        }
-        got[n++] = step;
+        if (array_grow(&got, n + 1, &room, sizeof *got))
+            got[n++] = step;
+        else
+            rc = err_nomem(err);
     }
     closedir(folder);
     if (rc != OK) {

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "partition/base/arrays.h"
+
 enum { MAX_FIELDS = 4096 };
 
 void delimited_clear(struct delimited *reader)
@@ -17,14 +19,8 @@ static enum status add_field(struct delimited *reader, struct delimited_field fi
     if (reader->num_fields == MAX_FIELDS)
         return err_set(err, ERR_INPUT, "%s line %lld has more than %d columns", what,
                        (long long)reader->line, MAX_FIELDS);
-    if (reader->num_fields == reader->room) {
-        const int room = reader->room ? 2 * reader->room : 16;
-        struct delimited_field *fields = realloc(reader->fields, (size_t)room * sizeof *fields);
-        if (!fields)
-            return err_nomem(err);
-        reader->fields = fields;
-        reader->room = room;
-    }
+    if (!array_grow(&reader->fields, reader->num_fields + 1, &reader->room, sizeof *reader->fields))
+        return err_nomem(err);
     reader->fields[reader->num_fields++] = field;
     return OK;
 }

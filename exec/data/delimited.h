@@ -20,7 +20,8 @@ struct delimited {
     int64_t next_line;              /* number of the line at `at`, from 1 */
     int64_t line;                   /* of the present record */
     struct delimited_field *fields; /* owned; of the present record */
-    int num_fields, room;
+    int num_fields;
+    int64_t room;
 };
 
 /* Read the next record. *more: false at the end. ERR_INPUT: a quote that is not closed, bytes after

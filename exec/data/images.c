@@ -18,6 +18,7 @@
 
 #include "exec/data/dataset.h"
 #include "exec/data/image_file.h"
+#include "partition/base/arrays.h"
 
 struct name_list {
     char **at; /* owned, like each name */
@@ -83,14 +84,8 @@ static int suffix_of(const char *name)
 
 static enum status add_name(struct name_list *list, const char *name, struct err *err)
 {
-    if (list->count == list->room) {
-        int64_t room = list->room ? 2 * list->room : 64;
-        char **at = realloc(list->at, (size_t)room * sizeof *at);
-        if (!at)
-            return err_nomem(err);
-        list->at = at;
-        list->room = room;
-    }
+    if (!array_grow(&list->at, list->count + 1, &list->room, sizeof *list->at))
+        return err_nomem(err);
     list->at[list->count] = strdup(name);
     if (!list->at[list->count])
         return err_nomem(err);

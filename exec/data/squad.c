@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "exec/data/unicode.h"
+#include "partition/base/arrays.h"
 #include "profiles/json/json.h"
 
 enum { MAX_QUESTION = 64, MAX_STRIDE = 128, MIN_SEQ = 16, MAX_ANSWER_WORDS = 512 };
@@ -53,14 +54,8 @@ struct squad {
 /* Appends a zeroed element. NULL: no memory. */
 static void *list_add(struct list *list, size_t size)
 {
-    if (list->count == list->room) {
-        int64_t room = list->room ? 2 * list->room : 64;
-        void *at = realloc(list->at, (size_t)room * size);
-        if (!at)
-            return NULL;
-        list->at = at;
-        list->room = room;
-    }
+    if (!array_grow(&list->at, list->count + 1, &list->room, size))
+        return NULL;
     char *got = (char *)list->at + (size_t)list->count++ * size;
     memset(got, 0, size);
     return got;

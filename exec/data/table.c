@@ -26,6 +26,7 @@
 #include "profiles/base/utf8.h"
 #include "profiles/json/fields.h"
 #include "profiles/json/json.h"
+#include "partition/base/arrays.h"
 
 enum { MAX_BYTES = 1 << 30, MAX_LABELS = 100000, NAMED = 8 };
 enum column { COLUMN_TEXT, COLUMN_PAIR, COLUMN_LABEL, NUM_COLUMNS };
@@ -42,7 +43,8 @@ struct reading {
     struct text_pairs *pairs;         /* borrowed */
     struct vocab found;               /* from a label to its place in `labels` */
     struct label *labels;             /* owned; in the order in which they were met */
-    int num_labels, room;
+    int num_labels;
+    int64_t room;
     char *paths[SPLIT_COUNT]; /* owned; NULL: no such file */
     char *what;               /* owned: the present file, in quotes */
     enum split split;
@@ -138,14 +140,9 @@ static enum status find_label(struct reading *reading, const char *name, size_t 
     if (reading->num_labels == MAX_LABELS)
         return err_set(err, ERR_INPUT, "%s line %lld: more than %d different labels in column '%s'",
                        reading->what, (long long)line, MAX_LABELS, reading->columns[COLUMN_LABEL]);
-    if (reading->num_labels == reading->room) {
-        const int room = reading->room ? 2 * reading->room : 64;
-        struct label *labels = realloc(reading->labels, (size_t)room * sizeof *labels);
-        if (!labels)
-            return err_nomem(err);
-        reading->labels = labels;
-        reading->room = room;
-    }
+    if (!array_grow(&reading->labels, reading->num_labels + 1, &reading->room,
+                    sizeof *reading->labels))
+        return err_nomem(err);
     *place = reading->num_labels;
     struct label label = {strndup(name, bytes), reading->split, line, *place};
     if (!label.name)

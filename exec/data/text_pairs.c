@@ -4,25 +4,17 @@
 
 #include <stdlib.h>
 
+#include "partition/base/arrays.h"
+
 enum status text_pairs_add(struct pair_list *list, const struct token_list *tokens,
                            int64_t num_first, int32_t label, struct err *err)
 {
-    if (list->num_rows == list->room_rows) {
-        int64_t room = list->room_rows ? 2 * list->room_rows : 1024;
-        struct pair_row *rows = realloc(list->rows, (size_t)room * sizeof *rows);
-        if (!rows)
-            return err_nomem(err);
-        list->rows = rows;
-        list->room_rows = room;
-    }
-    if (list->num_ids + tokens->count >= list->room_ids) { /* so ids exists, without a token too */
-        int64_t room = 2 * (list->num_ids + tokens->count) + 4096;
-        int32_t *ids = realloc(list->ids, (size_t)room * sizeof *ids);
-        if (!ids)
-            return err_nomem(err);
-        list->ids = ids;
-        list->room_ids = room;
-    }
+    if (!array_grow(&list->rows, list->num_rows + 1, &list->room_rows, sizeof *list->rows))
+        return err_nomem(err);
+    /* One more than needed, so that ids exists without a token, too. */
+    if (!array_grow(&list->ids, list->num_ids + tokens->count + 1, &list->room_ids,
+                    sizeof *list->ids))
+        return err_nomem(err);
     list->rows[list->num_rows++] = (struct pair_row){
         .first = list->num_ids,
         .tokens = {(int32_t)num_first, (int32_t)(tokens->count - num_first)},

@@ -7,6 +7,7 @@
 #include "exec/data/tokenizer_parts.h"
 #include "exec/data/unicode.h"
 #include "profiles/base/utf8.h"
+#include "partition/base/arrays.h"
 
 enum { MAX_TEXT = 1 << 30 };
 
@@ -230,14 +231,8 @@ static enum status keep_word(struct work *w, struct span word)
 {
     struct seen_words *seen = &w->seen;
     const int64_t n = seen->index.count;
-    if (n == seen->room) {
-        const int64_t room = 2 * seen->room + 256;
-        struct seen *lists = realloc(seen->lists, (size_t)room * sizeof *lists);
-        if (!lists)
-            return err_nomem(w->err);
-        seen->lists = lists;
-        seen->room = room;
-    }
+    if (!array_grow(&seen->lists, n + 1, &seen->room, sizeof *seen->lists))
+        return err_nomem(w->err);
     seen->lists[n] = (struct seen){seen->tokens.count, (int32_t)w->word.count};
     enum status rc = vocab_put(&seen->index, word.at, word.bytes, (int32_t)n, w->err);
     for (int64_t i = 0; i < w->word.count && rc == OK; i++)

@@ -6,6 +6,7 @@
 
 #include "exec/data/unicode.h"
 #include "profiles/base/utf8.h"
+#include "partition/base/arrays.h"
 
 void buffer_start(struct buffer *buffer, struct span from)
 {
@@ -86,14 +87,8 @@ enum status tokenizer_add_merge(struct tokenizer *t, const char *a, size_t a_byt
         *twice = true;
         return OK;
     }
-    if (t->pairs.count == t->room_merges) {
-        const int64_t room = 2 * t->room_merges + 1024;
-        struct merge *merges = realloc(t->merges, (size_t)room * sizeof *merges);
-        if (!merges)
-            return err_nomem(err);
-        t->merges = merges;
-        t->room_merges = room;
-    }
+    if (!array_grow(&t->merges, t->pairs.count + 1, &t->room_merges, sizeof *t->merges))
+        return err_nomem(err);
     t->merges[t->pairs.count] = merge;
     return vocab_put(&t->pairs, (const char *)pair, sizeof pair, (int32_t)t->pairs.count, err);
 }

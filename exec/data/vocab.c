@@ -11,6 +11,7 @@
 #include <zlib.h>
 
 #include "profiles/base/whole_file.h"
+#include "partition/base/arrays.h"
 
 enum { FIRST_SLOTS = 1024, FIRST_ROOM = 4096, FIRST_READ = 1 << 16 };
 
@@ -105,14 +106,8 @@ int32_t vocab_find(const struct vocab *vocab, const char *piece, size_t length)
 
 enum status token_list_add(struct token_list *list, struct token token, struct err *err)
 {
-    if (list->count == list->room) {
-        int64_t room = list->room ? 2 * list->room : 256;
-        struct token *at = realloc(list->at, (size_t)room * sizeof *at);
-        if (!at)
-            return err_nomem(err);
-        list->at = at;
-        list->room = room;
-    }
+    if (!array_grow(&list->at, list->count + 1, &list->room, sizeof *list->at))
+        return err_nomem(err);
     list->at[list->count++] = token;
     return OK;
 }

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "partition/base/arrays.h"
+
 struct counter {
     struct backend base; /* first: the table is the object */
     int64_t *pieces;     /* owned */
@@ -18,14 +20,8 @@ static void free_counter(struct backend *be)
 static enum status count_alloc(struct backend *be, int64_t bytes, void **ptr, struct err *err)
 {
     struct counter *counter = (struct counter *)be;
-    if (counter->num == counter->room) {
-        const int64_t room = counter->room ? 2 * counter->room : 256;
-        int64_t *grown = realloc(counter->pieces, (size_t)room * sizeof *grown);
-        if (!grown)
-            return err_nomem(err);
-        counter->pieces = grown;
-        counter->room = room;
-    }
+    if (!array_grow(&counter->pieces, counter->num + 1, &counter->room, sizeof *counter->pieces))
+        return err_nomem(err);
     counter->pieces[counter->num++] = bytes;
     *ptr = (void *)(uintptr_t)(256 * counter->num);
     return OK;

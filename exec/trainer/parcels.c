@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "exec/base/watch.h"
+#include "partition/base/arrays.h"
 
 /* A send passes these in order; a receive travels first and is copied then. */
 enum stage_of_parcel { COPIES, TRAVELS, ARRIVED };
@@ -95,14 +96,8 @@ void parcel_room_free(struct parcel_room *room)
 static enum status add_piece(struct parcels *parcels, char *at, int64_t bytes, int peer, int tag,
                              struct err *err)
 {
-    if (parcels->num == parcels->room) {
-        const int64_t more = parcels->room ? 2 * parcels->room : 64;
-        struct parcel *grown = realloc(parcels->list, (size_t)more * sizeof *grown);
-        if (!grown)
-            return err_nomem(err);
-        parcels->list = grown;
-        parcels->room = more;
-    }
+    if (!array_grow(&parcels->list, parcels->num + 1, &parcels->room, sizeof *parcels->list))
+        return err_nomem(err);
     parcels->list[parcels->num++] =
         (struct parcel){.tensor = at, .data = at, .bytes = bytes, .peer = peer, .tag = tag};
     return OK;

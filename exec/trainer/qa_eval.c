@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "partition/base/arrays.h"
+
 enum { MAX_ANSWER_TOKENS = 30 };
 
 struct span qa_best_span(const float *probabilities, int first, int end)
@@ -29,14 +31,8 @@ enum status qa_eval_block(void *ctx, struct stage *stage, const struct sample_bl
         eval->probabilities = more;
         eval->num_probabilities = need;
     }
-    if (eval->count + n > eval->room) {
-        int64_t room = 2 * (eval->count + n);
-        struct span *more = realloc(eval->spans, (size_t)room * sizeof *more);
-        if (!more)
-            return err_nomem(err);
-        eval->spans = more;
-        eval->room = room;
-    }
+    if (!array_grow(&eval->spans, eval->count + n, &eval->room, sizeof *eval->spans))
+        return err_nomem(err);
     rc = stage_span_probabilities(stage, block, eval->probabilities, err);
     for (int64_t i = 0; rc == OK && i < n; i++) {
         int first = 0, end = 0;

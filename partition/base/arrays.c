@@ -3,6 +3,7 @@
 
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct arrays_block {
     struct arrays_block *before;
@@ -31,4 +32,19 @@ void arrays_clear(struct arrays *arrays)
         free(block);
     }
     arrays->failed = false;
+}
+
+bool array_grow(void *array, int64_t needed, int64_t *room, size_t size)
+{
+    const int64_t wanted = 2 * needed + 64;
+    void *at;
+    if (needed <= *room)
+        return true;
+    memcpy(&at, array, sizeof at); /* of whatever type the pointer is */
+    void *more = realloc(at, (size_t)wanted * size);
+    if (!more)
+        return false;
+    memcpy(array, &more, sizeof more);
+    *room = wanted;
+    return true;
 }

@@ -1,9 +1,11 @@
-/* partition/base/arrays.h - arrays that are made for one purpose and freed together. */
+/* partition/base/arrays.h - arrays that are made for one purpose and freed together, and arrays that
+ * grow. */
 #ifndef ELAPSE_PARTITION_ARRAYS_H
 #define ELAPSE_PARTITION_ARRAYS_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -20,6 +22,11 @@ struct arrays {
 void *arrays_new(struct arrays *arrays, size_t count, size_t size);
 /* Free all of them. Safe twice. */
 void arrays_clear(struct arrays *arrays);
+
+/* Make room for `needed` elements of `size` bytes in an array. array: the address of the pointer to
+ * it, which is NULL where *room is 0. *room: elements that it has space for; where these are too few,
+ * it gets space for twice as many as needed. false, with the array as it was: no memory. */
+bool array_grow(void *array, int64_t needed, int64_t *room, size_t size);
 
 #ifdef __cplusplus
 }

@@ -152,14 +152,8 @@ static enum status add_transfer(struct mover *m, struct transfer transfer)
             from = d;
     }
     struct transition *got = &m->got;
-    if (got->num_transfers == m->room) {
-        int64_t room = m->room ? 2 * m->room : 64;
-        struct transfer *grown = realloc(got->transfers, (size_t)room * sizeof *grown);
-        if (!grown)
-            return err_nomem(m->err);
-        got->transfers = grown;
-        m->room = room;
-    }
+    if (!array_grow(&got->transfers, got->num_transfers + 1, &m->room, sizeof *got->transfers))
+        return err_nomem(m->err);
     transfer.from = from;
     got->transfers[got->num_transfers++] = transfer;
     bool inside = devices[from].node == devices[to].node;

@@ -68,13 +68,15 @@ struct rank_places {
     int *orders[MOST_ORDERS];    /* owned; num_groups entries each */
     int num_orders;
     struct place_rule *rules; /* owned */
-    int num_rules, room_rules;
+    int num_rules;
+    int64_t room_rules;
     /* Owned: sequences of listed places. A place from num_rules on is the sequence that begins at
      * listed[place - num_rules]. */
     int *listed;
     int64_t num_listed, room_listed;
     int *found; /* owned: the answer of rank_places_of() */
-    int num_found, room_found;
+    int num_found;
+    int64_t room_found;
 };
 
 /* --- nodes, types and classes ---------------------------------------------------------------- */
@@ -180,14 +182,8 @@ static void set_likes(struct rank_places *p)
 
 static enum status add_rule(struct rank_places *p, struct place_rule rule, struct err *err)
 {
-    if (p->num_rules == p->room_rules) {
-        const int room = p->room_rules ? 2 * p->room_rules : 16;
-        struct place_rule *grown = realloc(p->rules, (size_t)room * sizeof *grown);
-        if (!grown)
-            return err_nomem(err);
-        p->rules = grown;
-        p->room_rules = room;
-    }
+    if (!array_grow(&p->rules, p->num_rules + 1, &p->room_rules, sizeof *p->rules))
+        return err_nomem(err);
     p->rules[p->num_rules++] = rule;
     return OK;
 }
@@ -308,14 +304,8 @@ struct enumeration {
 
 static enum status note_found(struct rank_places *p, int place, struct err *err)
 {
-    if (p->num_found == p->room_found) {
-        const int room = p->room_found ? 2 * p->room_found : 64;
-        int *grown = realloc(p->found, (size_t)room * sizeof *grown);
-        if (!grown)
-            return err_nomem(err);
-        p->found = grown;
-        p->room_found = room;
-    }
+    if (!array_grow(&p->found, p->num_found + 1, &p->room_found, sizeof *p->found))
+        return err_nomem(err);
     p->found[p->num_found++] = place;
     return OK;
 }
@@ -333,14 +323,8 @@ static enum status list_place(struct rank_places *p, const int *seq, int64_t n, 
 {
     if (p->num_listed + n > INT32_MAX - p->num_rules)
         return OK; /* no room for its number; far more than any search opens */
-    if (p->num_listed + n > p->room_listed) {
-        const int64_t room = 2 * p->room_listed + n;
-        int *grown = realloc(p->listed, (size_t)room * sizeof *grown);
-        if (!grown)
-            return err_nomem(err);
-        p->listed = grown;
-        p->room_listed = room;
-    }
+    if (!array_grow(&p->listed, p->num_listed + n, &p->room_listed, sizeof *p->listed))
+        return err_nomem(err);
     memcpy(p->listed + p->num_listed, seq, (size_t)n * sizeof *seq);
     const int place = (int)(p->num_rules + p->num_listed);
     p->num_listed += n;

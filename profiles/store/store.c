@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "partition/base/arrays.h"
 #include "partition/schedule/schedule.h"
 #include "profiles/base/clock.h"
 #include "profiles/store/schema.h"
@@ -632,14 +633,9 @@ enum status store_collect(struct store *store, sqlite3_stmt *stmt, const struct 
     enum status rc = OK;
     int step;
     while ((step = store_step(store, stmt)) == SQLITE_ROW) {
-        if (count == room) {
-            room = room ? 2 * room : 16;
-            char *more = realloc(got, (size_t)room * table->row_size);
-            if (!more) {
-                rc = err_nomem(err);
-                break;
-            }
-            got = more;
+        if (!array_grow(&got, count + 1, &room, table->row_size)) {
+            rc = err_nomem(err);
+            break;
         }
         char *row = got + (size_t)count++ * table->row_size;
         memset(row, 0, table->row_size);

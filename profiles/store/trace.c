@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "partition/base/arrays.h"
 #include "partition/base/units.h"
 
 enum {
@@ -33,7 +34,8 @@ struct trace {
     char title[64];
     int group;
     struct lane *lanes; /* owned; few per rank, so a linear search from the end is fast */
-    int num_lanes, room;
+    int num_lanes;
+    int64_t room;
     /* The step that is being gathered. finish_step() writes it. */
     struct op_row *rows; /* owned; their times are those of the trace */
     int64_t num_rows, rows_room;
@@ -66,15 +68,9 @@ static void announce(struct trace *trace, int64_t process, int64_t thread, const
     for (int i = trace->num_lanes - 1; i >= 0; i--)
         if (trace->lanes[i].process == process && trace->lanes[i].thread == thread)
             return;
-    if (trace->num_lanes == trace->room) {
-        int room = trace->room ? 2 * trace->room : 32;
-        struct lane *more = realloc(trace->lanes, (size_t)room * sizeof *more);
-        if (!more) {
-            trace->no_memory = true;
-            return;
-        }
-        trace->lanes = more;
-        trace->room = room;
+    if (!array_grow(&trace->lanes, trace->num_lanes + 1, &trace->room, sizeof *trace->lanes)) {
+        trace->no_memory = true;
+        return;
     }
     trace->lanes[trace->num_lanes++] = (struct lane){process, thread};
     comma(trace);
@@ -416,15 +412,9 @@ void trace_ops(struct trace *trace, const struct op_row *rows, int64_t n, int64_
     if (trace->num_rows > 0 && n > 0 &&
         (trace->rows[0].step != rows[0].step || trace->begin_ns != base_ns))
         finish_step(trace);
-    if (trace->rows_room < trace->num_rows + n) {
-        const int64_t room = 2 * (trace->num_rows + n);
-        struct op_row *more = realloc(trace->rows, (size_t)room * sizeof *more);
-        if (!more) {
-            trace->no_memory = true;
-            return;
-        }
-        trace->rows = more;
-        trace->rows_room = room;
+    if (!array_grow(&trace->rows, trace->num_rows + n, &trace->rows_room, sizeof *trace->rows)) {
+        trace->no_memory = true;
+        return;
     }
     trace->begin_ns = base_ns;
     for (int64_t i = 0; i < n; i++) {

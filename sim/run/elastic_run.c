@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/base/arrays.h"
 #include "partition/plan/autodp.h"
 #include "partition/step/cache_rule.h"
 #include "partition/freeze/freeze_replay.h"
@@ -42,7 +43,8 @@ struct runner {
     double *from;            /* owned, layers + 1: scratch of cache_levels_from() */
     struct plan plan;        /* owned; the plan in force */
     struct step_cost *known; /* owned; the steps of that plan that have been simulated */
-    int num_known, max_known;
+    int num_known;
+    int64_t max_known;
     int64_t step, position, num_turns; /* steps of the run and samples of the epoch that are done */
     char reason[160];                  /* the reason of the last decision */
     double device_ns;                  /* devices in use x time */
@@ -289,14 +291,8 @@ static enum status step_cost(struct runner *run, int from, int64_t batch, struct
     }
     if (rc != OK)
         return rc;
-    if (run->num_known == run->max_known) {
-        int max = run->max_known ? 2 * run->max_known : 16;
-        struct step_cost *more = realloc(run->known, (size_t)max * sizeof *more);
-        if (!more)
-            return err_nomem(run->err);
-        run->known = more;
-        run->max_known = max;
-    }
+    if (!array_grow(&run->known, run->num_known + 1, &run->max_known, sizeof *run->known))
+        return err_nomem(run->err);
     run->known[run->num_known++] = step;
     *found = step;
     return OK;
