@@ -14,7 +14,13 @@ struct lowering {
     struct op *next;
     bool early;    /* R before the gradient is there: recompute_early() */
     bool overlaps; /* an F and the B after it run as one op */
+    /* Owned: the messages around an op of each stage, without its micro-batch: first those of OP_SEND_ACT,
+     * then of the three kinds after it. first_message: MESSAGE_KINDS entries a stage, and the end. */
+    struct op *messages;
+    int *first_message;
 };
+
+enum { MESSAGE_KINDS = OP_RECV_GRAD - OP_SEND_ACT + 1 };
 
 static void emit(struct lowering *to, enum op_kind kind, int stage, int microbatch, int arg)
 {
@@ -30,18 +36,41 @@ static bool crosses(const struct lowering *to, int edge)
     return to->full->rank_of_stage[e->from] != to->full->rank_of_stage[e->to];
 }
 
-/* One message op per edge that leaves (or enters) the stage towards another rank. */
-static void emit_messages(struct lowering *to, enum op_kind kind, int stage, int microbatch)
+/* Find the messages of each stage: of every kind one per edge that leaves (or enters) the stage towards
+ * another rank. Returns false without memory. */
+static bool find_messages(struct lowering *to)
 {
     const struct workload *w = to->workload;
-    const bool leaving = kind == OP_SEND_ACT || kind == OP_RECV_GRAD;
-    const bool grad = kind == OP_SEND_GRAD || kind == OP_RECV_GRAD;
-    const int first = leaving ? w->out_first[stage] : w->in_first[stage];
-    const int last = leaving ? w->out_first[stage + 1] : w->in_first[stage + 1];
-    for (int i = first; i < last; i++) {
-        const int edge = leaving ? w->out_edge[i] : w->in_edge[i];
-        if (crosses(to, edge) && (!grad || w->edges[edge].grad))
-            emit(to, kind, stage, microbatch, i - first);
+    const int S = to->full->num_stages;
+    int n = 0;
+    to->messages = malloc(((size_t)MESSAGE_KINDS * (size_t)w->num_edges + 1) * sizeof(struct op));
+    to->first_message = malloc(((size_t)MESSAGE_KINDS * (size_t)S + 1) * sizeof(int));
+    if (!to->messages || !to->first_message)
+        return false;
+    for (int at = 0; at < MESSAGE_KINDS * S; at++) {
+        const int stage = at / MESSAGE_KINDS, kind = OP_SEND_ACT + at % MESSAGE_KINDS;
+        const bool leaving = kind == OP_SEND_ACT || kind == OP_RECV_GRAD;
+        const bool grad = kind == OP_SEND_GRAD || kind == OP_RECV_GRAD;
+        const int *first = leaving ? w->out_first : w->in_first;
+        to->first_message[at] = n;
+        for (int i = first[stage]; i < first[stage + 1]; i++) {
+            const int edge = leaving ? w->out_edge[i] : w->in_edge[i];
+            if (crosses(to, edge) && (!grad || w->edges[edge].grad))
+                to->messages[n++] = (struct op){.stage = (uint16_t)stage,
+                                                .kind = (uint8_t)kind,
+                                                .arg = (uint8_t)(i - first[stage])};
+        }
+    }
+    to->first_message[MESSAGE_KINDS * S] = n;
+    return true;
+}
+
+static inline void emit_messages(struct lowering *to, enum op_kind kind, int stage, int microbatch)
+{
+    const int *first = &to->first_message[MESSAGE_KINDS * stage + (int)(kind - OP_SEND_ACT)];
+    for (int i = first[0]; i < first[1]; i++) {
+        *to->next = to->messages[i];
+        to->next++->microbatch = microbatch;
     }
 }
 
@@ -221,6 +250,11 @@ enum status schedule_lower(const struct schedule *compute, const struct workload
                        K, S, compute->num_microbatches, workload->num_ranks, workload->num_stages,
                        workload->num_microbatches);
     }
+    struct lowering to = {.workload = workload,
+                          .full = &got,
+                          .early = recompute_early(plan->recompute),
+                          .overlaps = schedule_overlaps(compute->kind) &&
+                                      workload_hides_messages(workload)};
     int64_t *room = malloc((size_t)K * sizeof *room);
     if (!room)
         return err_nomem(err);
@@ -242,11 +276,10 @@ enum status schedule_lower(const struct schedule *compute, const struct workload
     for (int s = 0; s < S; s++)
         got.rank_of_stage[s] = compute->rank_of_stage[s];
     describe_stages(workload, plan, &got);
-    struct lowering to = {.workload = workload,
-                          .full = &got,
-                          .early = recompute_early(plan->recompute),
-                          .overlaps = schedule_overlaps(compute->kind) &&
-                                      workload_hides_messages(workload)};
+    if (!find_messages(&to)) {
+        rc = err_nomem(err);
+        goto out;
+    }
     for (int k = 0; k < K; k++) {
         lower_rank(&to, &compute->ranks[k], k);
         got.ranks[k].num_ops = to.next - got.ranks[k].ops;
@@ -258,6 +291,8 @@ enum status schedule_lower(const struct schedule *compute, const struct workload
 out:
     schedule_clear(&got);
     free(room);
+    free(to.messages);
+    free(to.first_message);
     return rc;
 }
 
