@@ -26,6 +26,7 @@ enum { MOST_TURNS = 1000000 };
 struct step_cost {
     int from;      /* level from which the frozen forward is computed; F: nothing is computed */
     int64_t batch; /* samples per pipeline */
+    double ramp;   /* of the plan's shares of weight gradients */
     int64_t ns;
     double bubble;
 };
@@ -45,6 +46,7 @@ struct runner {
     struct step_cost *known; /* owned; the steps of that plan that have been simulated */
     int num_known;
     int64_t max_known;
+    double ramp;                       /* of the steps that are being simulated */
     int64_t step, position, num_turns; /* steps of the run and samples of the epoch that are done */
     char reason[160];                  /* the reason of the last decision */
     double device_ns;                  /* devices in use x time */
@@ -254,6 +256,10 @@ static enum status simulate_step(struct runner *run, struct step_cost *step)
         mb->count = (int)((plan.batch - 1) / mb->size) + 1;
         mb->last_size = plan.batch - mb->size * (mb->count - 1);
     }
+    for (int i = 0;
+         rc == OK && plan.shares.share && i < plan.num_stages * run->plan.shares.num_micro_batches;
+         i++)
+        plan.shares.share[i] *= step->ramp;
     if (rc == OK && plan.frozen == FROZEN_CACHED && step->from < frozen) {
         plan.frozen = FROZEN_FIRST;
         plan.cache_write = true;
@@ -275,9 +281,10 @@ static enum status simulate_step(struct runner *run, struct step_cost *step)
 /* Return a step from run->known, or simulate it. */
 static enum status step_cost(struct runner *run, int from, int64_t batch, struct step_cost *found)
 {
-    struct step_cost step = {.from = from, .batch = batch};
+    struct step_cost step = {.from = from, .batch = batch, .ramp = run->ramp};
     for (int i = 0; i < run->num_known; i++)
-        if (run->known[i].from == from && run->known[i].batch == batch) {
+        if (run->known[i].from == from && run->known[i].batch == batch &&
+            run->known[i].ramp == run->ramp) {
             *found = run->known[i];
             return OK;
         }
@@ -431,18 +438,43 @@ static int64_t steps_left(const struct runner *run)
     return most > 0 ? most - run->step : INT64_MAX;
 }
 
-/* Run steps until the next turn, the end of the epoch or the end of the run. Adds to *bubble_ns. */
+/* What `train` multiplies the shares of the next steps with, in the mean, as the policy safe or the ramp
+ * has it. *most: how many steps, where the ramp rises a part of a turn. */
+static double ramp_of(const struct runner *run, int64_t global, int64_t *most)
+{
+    enum { PARTS = 8 }; /* of a turn, within which one step stands for all */
+    const struct job *job = run->job;
+    if (!run->plan.shares.share)
+        return 1;
+    if (job->freeze.policy == FREEZE_SAFE)
+        return run->freeze.safe.share / job->freeze.max_share;
+    const int64_t turn =
+        job->freeze.every_steps > 0 ? job->freeze.every_steps : (run->num_samples - 1) / global + 1;
+    const double now = turn_ramp(job, run->step, run->epoch, run->position, run->num_samples);
+    if (now >= 1)
+        return 1;
+    *most = *most < turn / PARTS + 1 ? *most : turn / PARTS + 1;
+    const int64_t left = (run->num_samples - run->position - 1) / global;
+    const int64_t last = *most - 1 < left ? *most - 1 : left;
+    return (now + turn_ramp(job, run->step + last, run->epoch, run->position + last * global,
+                            run->num_samples)) /
+           2;
+}
+
+/* Run steps until the next turn, the end of the epoch or the end of the run, or as many as a ramp
+ * allows. Adds to *bubble_ns. */
 static enum status run_steps(struct runner *run, struct elastic_epoch *epoch, double *bubble_ns)
 {
     const struct plan *plan = &run->plan;
     const bool cached = plan->frozen == FROZEN_CACHED;
     const int64_t left = run->num_samples - run->position;
     const int64_t until_turn = turn_steps_left(run->job, run->step), until_end = steps_left(run);
-    const int64_t most = until_turn < until_end ? until_turn : until_end;
+    int64_t most = until_turn < until_end ? until_turn : until_end;
     struct step_cost step, last;
     int64_t global, read_ns, last_read_ns, ns;
     if (!mul_ok(plan->batch, plan_width(plan), &global))
         return batch_overflows(run, plan);
+    run->ramp = ramp_of(run, global, &most);
     int64_t steps = (left - 1) / global + 1;
     const bool ends = steps <= most;
     steps = ends ? steps : most;

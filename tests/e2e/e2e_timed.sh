@@ -89,6 +89,17 @@ train gpt safe-cut -n 2 --plan "$tmp/two.plan" "${safe[@]}" --steps 22
 train gpt safe-cut -n 1 --plan "$tmp/one.plan" "${safe[@]}" --resume "$tmp/safe-cut"
 verify "a restart takes the same share" same_run safe-1 safe-cut
 
+# The simulator follows the ramp: whole steps in the warm-up, then shorter ones, in the end the plan's.
+"$elapse" sim "$tmp/gpt.json" --set model=uniform:layers=8,fwd=1ms,bwd_input=1ms,bwd_weight=1ms,act=1MiB,params=1000 --set cluster=a100-1x4 \
+    --set pipeline.num_stages=4 --json >"$tmp/sim.json"
+ramps() {
+    python3 - "$tmp/sim.json" <<'PY'
+import json, sys
+ns = [e["step_ns"] for e in json.load(open(sys.argv[1]))["epochs"]]
+assert len(ns) == 6 and ns[0] > ns[1] > ns[2] > ns[3] > ns[4] == ns[5], ns
+PY
+}
+verify "sim: steps shorten with the ramp" ramps
 expect "a share above 1" 2 'freeze.max_share must be .* got 1.5' "$elapse" train "$tmp/gpt.json" --out "$tmp/bad" --set freeze.max_share=1.5
 expect "timed without a profile" 1 'freeze.max_share 0.5 needs measured times' "$elapse" train "$tmp/gpt.json" --no-measure \
     --out "$tmp/bad" -n 2
