@@ -1,6 +1,7 @@
 #include "cli/plans/plan_show.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -511,9 +512,31 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
         printf("search stopped by its budget; --budget raises it\n");
 }
 
+/* The share of each backward; equal neighbours as one. */
+static void print_shares(const struct plan *plan)
+{
+    const int M = plan->microbatches.count;
+    printf("\n%% of the weight gradients left out, by micro-batch\n");
+    for (int s = 0; s < plan->num_stages; s++) {
+        printf("stage %3d ", s);
+        for (int m = 0, equal; m < M; m += equal) {
+            const double percent = rint(100 * shares_at(&plan->shares, s, m));
+            for (equal = 1; m + equal < M; equal++)
+                if (rint(100 * shares_at(&plan->shares, s, m + equal)) != percent)
+                    break;
+            printf(" %.0f", percent);
+            if (equal > 1)
+                printf(" (x%d)", equal);
+        }
+        printf("\n");
+    }
+}
+
 void plan_show_print_others(const struct job *job, const struct plan_answer *answer)
 {
     const struct planner_result *result = &answer->result;
+    if (result->plan.shares.share)
+        print_shares(&result->plan);
     const double nearly = answer->memory.margin.nearly;
     char step[32], bound[32], devices[128], layout[128];
     int width = 6;

@@ -462,7 +462,13 @@ static enum status leave_out(const struct job *job, const struct setting *settin
 {
     const int64_t whole_ns = result->plan.step_ns;
     const enum status rc = plan_set_shares(setting, job->freeze.max_share, &result->plan, err);
-    if (rc == OK) {
+    if (rc == OK && !result->plan.shares.share && result->plan.num_frozen_layers == 0)
+        return err_set(
+            err, ERR_INPUT,
+            "freeze.max_share %g: the backwards of model '%s' have no weight gradients to "
+            "leave out",
+            job->freeze.max_share, setting->model->name);
+    if (rc == OK && result->plan.shares.share) {
         result->whole_ns = whole_ns;
         result->lower_bound_ns = 0; /* it is one of plans without shares */
         result->gap = 0;

@@ -484,6 +484,8 @@ enum status shares_solve(const struct schedule *full, const struct workload *wor
         rc = share ? crash_solve(&project, share, err) : err_nomem(err);
         for (int i = 0; i < S * M && rc == OK; i++)
             got.share[i] = work_of[i] < 0 ? 0 : share[work_of[i]];
+    } else {
+        shares_free(&got);
     }
     if (rc == OK) {
         *shares = got;

@@ -24,7 +24,8 @@ enum status step_project(const struct schedule *full, const struct workload *wor
 void crash_project_clear(struct crash_project *project);
 
 /* Find the shares, with which the step ends soonest, whose mean in each stage is max_share (0..1) at
- * most; of these the least. Arguments as for step_project(); *shares must be zeroed or freed. */
+ * most; of these the least. None where no pass has weight gradients. Arguments as for step_project();
+ * *shares must be zeroed or freed. */
 enum status shares_solve(const struct schedule *full, const struct workload *workload,
                          const struct setting *setting, const struct plan *plan, double max_share,
                          struct freeze_shares *shares, struct err *err);

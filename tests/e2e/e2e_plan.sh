@@ -256,6 +256,16 @@ expect "plan: timed freezing is said beside the whole step" 0 \
 verify "plan: shares in JSON are those of the plan" eval '"$elapse" "${timed[@]}" --set freeze.max_share=0.5 --json |
     python3 -c "import json, sys; p = json.load(sys.stdin); s = p[\"shares\"]; t = p[\"timed\"]
 assert abs(p[\"step_ns\"] - 52.03e6) < 100 and abs(t[\"mean_share\"] - .5) < 1e-5 and p[\"lower_bound_ns\"] == 0 and len(t[\"stages\"]) == 4 and len(s), p"'
+explained() { # the first share of each stage
+    paste <("$elapse" "${timed[@]}" --set freeze.max_share=0.5 --explain | grep '^stage  *[0-9]*  [0-9]' |
+        sed 's/^stage *[0-9]* *//; s/ (x\([0-9]*\))/ \1/g' | head -4) <("$elapse" "${timed[@]}" --set freeze.max_share=0.5 --json |
+        python3 -c "import json, sys
+for row in json.load(sys.stdin)['shares']: print(round(100 * row[0]))") | awk '{ if ($1 != $NF) exit 1 }'
+}
+verify "plan: --explain says the shares of JSON" explained
+expect "plan: no weight gradients, no shares" 2 "freeze.max_share 0.5: the backwards of model 'uniform' have no weight gradients" \
+    "$elapse" plan --model uniform:layers=4,fwd=1ms,bwd_input=1ms,bwd_weight=0ms,act=1,params=1 --cluster h100-1x4 --batch 8 \
+    --set pipeline.num_stages=4 --set freeze.max_share=0.5
 expect "plan: shares settle on the costs of kernels" 0 '^timed freezing: step 1[0-9.]* % below' "$elapse" plan --model llama3-8b \
     --cluster h100-1x4 --batch 32 --set pipeline.num_stages=4 --set pipeline.schedule=1f1b --set freeze.max_share=0.5
 short_options_are_keys() {
