@@ -29,10 +29,10 @@ static void print_usage(FILE *out)
                  "explains\n");
     for (int i = 0; topic_at(i); i++)
         fprintf(out, "    %-8s %s\n", topic_at(i)->name, topic_at(i)->summary);
-    fprintf(out,
-            "\nexit codes: 0 ok; 1 the answer is no; 2 bad usage or malformed content; "
-            "3 missing file, device, network or rank; 130 and 143 a run that Ctrl-C or SIGTERM "
-            "stopped\n");
+    fprintf(out, "\nexit codes: 0 ok; 1 the answer is no; 2 bad usage or malformed content; "
+                 "3 missing file, device, network or rank; 4 no answer yet: the search ran out of "
+                 "time; 130 and 143 a run that Ctrl-C or SIGTERM "
+                 "stopped\n");
 }
 
 static const struct command *find_command(const char *name)

@@ -64,7 +64,8 @@ enum elapse_status {
     ELAPSE_ERR_INPUT = 1,      /* malformed text, an unknown key, a value out of range */
     ELAPSE_ERR_INFEASIBLE = 2, /* a sound question without a solution: no plan fits the memory */
     ELAPSE_ERR_SYSTEM = 3,     /* a missing or unreadable file */
-    ELAPSE_ERR_NOMEM = 4       /* the host is out of memory */
+    ELAPSE_ERR_NOMEM = 4,      /* the host is out of memory */
+    ELAPSE_ERR_UNFINISHED = 5  /* a search was ended before it had an answer */
 };
 
 struct elapse_error {

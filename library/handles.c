@@ -5,7 +5,8 @@
 
 _Static_assert((int)ELAPSE_OK == OK && (int)ELAPSE_ERR_INPUT == ERR_INPUT &&
                    (int)ELAPSE_ERR_INFEASIBLE == ERR_INFEASIBLE &&
-                   (int)ELAPSE_ERR_SYSTEM == ERR_SYSTEM && (int)ELAPSE_ERR_NOMEM == ERR_NOMEM,
+                   (int)ELAPSE_ERR_SYSTEM == ERR_SYSTEM && (int)ELAPSE_ERR_NOMEM == ERR_NOMEM &&
+                   (int)ELAPSE_ERR_UNFINISHED == ERR_UNFINISHED,
                "the values of statuses are public");
 
 int elapse_abi_version(void)

@@ -41,7 +41,7 @@ struct request {
     struct option_list overrides, sweeps;
     int64_t frozen_layers;
     int64_t from_frozen; /* -1: print no transition */
-    int64_t budget_ns, max_looks;
+    struct plan_time time;
     bool cached, all_frozen, explain, as_json, quiet, simulate, no_simulate;
     bool csv, table; /* of a sweep */
     bool stages;     /* print all of them */
@@ -62,8 +62,7 @@ static void solve(const struct request *q, const struct job *job, const struct c
                                        .explain = q->explain,
                                        .quiet = q->quiet,
                                        .advise = !q->all_frozen && q->sweeps.count == 0,
-                                       .budget_ns = q->budget_ns,
-                                       .max_looks = q->max_looks};
+                                       .time = q->time};
     const int64_t begin = clock_now_ns();
     enum status rc = plan_search(job, cost, &search, &answer->result, &answer->err);
     THEN(plan_memory_find(&setting, &answer->result.plan, &answer->memory, &answer->err));
@@ -135,7 +134,8 @@ static enum status run_all_frozen(const struct command *command, const struct re
         const struct plan *p = &ours.result.plan, *t = &theirs.result.plan;
         any = any || ours.err.status == OK;
         extrapolated = extrapolated || ours.result.extrapolated || theirs.result.extrapolated;
-        if ((ours.err.status != OK && ours.err.status != ERR_INFEASIBLE) ||
+        if ((ours.err.status != OK && ours.err.status != ERR_INFEASIBLE &&
+             ours.err.status != ERR_UNFINISHED) ||
             (f == job->model.num_layers && !any)) {
             rc = err_copy(err, &ours.err);
         } else if (q->as_json) {
@@ -310,6 +310,7 @@ static enum status run_sweep(const struct command *command, const struct request
     step_request_init(&request);
     request.db_path = q->db_path;
     request.num_frozen = q->frozen_layers;
+    request.time = q->time;
     if (q->cached)
         request.frozen = FROZEN_CACHED;
     enum status rc = load_job(q, job_path, &job, err);
@@ -366,8 +367,7 @@ static enum status run_from(const struct command *command, const struct request 
                                   .model = q->model,
                                   .db_path = q->db_path,
                                   .overrides = &q->overrides,
-                                  .budget_ns = q->budget_ns,
-                                  .max_looks = q->max_looks,
+                                  .time = q->time,
                                   .as_json = q->as_json,
                                   .quiet = q->quiet,
                                   .stages = q->stages,
@@ -405,7 +405,7 @@ static enum status set_shortly(struct option_list *list, const char *path, const
 
 static enum status run(const struct command *command, int argc, char **argv, struct err *err)
 {
-    struct request q = {.from_frozen = -1, .budget_ns = PLAN_BUDGET_NS};
+    struct request q = {.from_frozen = -1, .time = PLAN_TIME};
     char *texts[MOST_SHORTS] = {NULL};
     const struct option options[] = {
         OPTION("set", LIST, &q.overrides, "a.b=v", "override a value of the job (repeatable)",
@@ -425,15 +425,17 @@ static enum status run(const struct command *command, int argc, char **argv, str
                "choose by the event engine, where transfers share links (default; train needs -o)"),
         OPTION("no-simulate", FLAG, &q.no_simulate, NULL,
                "choose by step times without shared links, as train does, and print them"),
-        OPTION("budget", NS, &q.budget_ns, "TIME",
+        OPTION("budget", NS, &q.time.budget_ns, "TIME",
                "processor time of the search; the best plan found by then, with its bound (default "
                "10s; 0: to "
                "its end, but at most 5min)"),
         OPTION(
-            "work", INT, &q.max_looks, "N",
+            "work", INT, &q.time.max_looks, "N",
             "in place of --budget: end the search after N looks at its state, on any machine with "
             "the same plan",
             .min = 1, .max = INT64_MAX / 16),
+        OPTION("deadline", NS, &q.time.deadline_ns, "TIME",
+               "time of the clock for the search, as well (default: none)"),
         OPTION("sweep", LIST, &q.sweeps, "path=v1,v2,...",
                "a table over a job key (repeatable: cross product)"),
         OPTION("csv", FLAG, &q.csv, NULL, "that table as CSV"),

@@ -139,6 +139,8 @@ static void add_result(struct json *json, const struct step_answer *a, const int
     json_add_int(json, "allreduce_ns", result->allreduce_ns);
     json_add_int(json, "allreduce_exposed_ns", result->allreduce_exposed_ns);
     json_add_bool(json, "links_shared", result->shared);
+    if (a->searched.judged > 0)
+        searched_add(json_add_object(json, "searched"), &a->searched, !no_wall);
     json_add_int(json, "events", result->events);
     if (!no_wall)
         json_add_int(json, "wall_ns", a->wall_ns);
@@ -200,6 +202,8 @@ static void print_step(const struct step_answer *a, const int64_t *pool_bytes, b
         printf("peak: memory in use at one time; a real run preallocates up to %s per rank\n",
                format_bytes(most, one, sizeof one));
     }
+    if (a->searched.judged > 0 && !a->searched.complete)
+        printf("the search for its plan was stopped by its budget\n");
     printf("%" PRId64 " events", result->events);
     if (!no_wall)
         printf(" in %s", format_ns(a->wall_ns, one, sizeof one));
@@ -390,6 +394,11 @@ static int list_options(struct sim_args *args, struct step_setting *settings, in
                "print the table even if stdout is not a terminal (default there: JSON lines)"),
         OPTION("threads", INT, &args->threads, "N",
                "threads of a sweep or of --faults (default: all cores)", .max = 1024),
+        OPTION("budget", NS, &request->time.budget_ns, "TIME",
+               "processor time of the search for the plan (default 10s; 0: to its end, but at most "
+               "5min)"),
+        OPTION("deadline", NS, &request->time.deadline_ns, "TIME",
+               "time of the clock for that search, as well (default: none)"),
         OPTION_DB(&request->db_path),
         OPTION_QUIET(&args->quiet),
         OPTION("no-wall", FLAG, &args->no_wall, NULL,
@@ -479,6 +488,7 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
                                     .csv = args.csv,
                                     .table = args.table,
                                     .quiet = args.quiet,
+                                    .no_wall = args.no_wall,
                                     .threads = args.threads};
     if (args.schedule_csv)
         rc = read_schedule(&args, &order, err);

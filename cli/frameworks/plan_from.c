@@ -43,16 +43,18 @@ static enum status side_open(const struct plan_from *ask, const struct json *jso
     return rc;
 }
 
-/* Search for 1/part of the budget. */
+/* Search for a part, 1 / part, of the time. */
 static enum status search(const struct plan_from *ask, const struct job *job,
-                          const struct cost *cost, int part, struct plan_answer *answer)
+                          const struct cost *cost, int64_t part, struct plan_answer *answer)
 {
     const struct setting setting = {&job->model, &job->cluster, cost};
-    const struct plan_search search = {.unshared = ask->unshared,
-                                       .quiet = ask->quiet,
-                                       .advise = true,
-                                       .budget_ns = ask->budget_ns / part,
-                                       .max_looks = ask->max_looks / part};
+    const struct plan_search search = {
+        .unshared = ask->unshared,
+        .quiet = ask->quiet,
+        .advise = true,
+        .time = {ask->time.budget_ns / part, ask->time.deadline_ns / part,
+                 ask->time.max_looks / part}
+    };
     const int64_t begin = clock_now_ns();
     enum status rc = plan_search(job, cost, &search, &answer->result, &answer->err);
     THEN(plan_memory_find(&setting, &answer->result.plan, &answer->memory, &answer->err));

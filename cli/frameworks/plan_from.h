@@ -4,13 +4,14 @@
 #define ELAPSE_CLI_PLAN_FROM_H
 
 #include "cli/base/command.h"
+#include "cli/plans/plan_search.h"
 #include "partition/base/options.h"
 
 struct plan_from {
     const char *framework, *cluster, *db_path;
     const char *model; /* NULL: the flags name it */
     const struct option_list *overrides;
-    int64_t budget_ns, max_looks; /* of plan_search.h */
+    struct plan_time time;
     bool as_json, quiet, stages;
     bool unshared; /* rank plans without shared links */
 };

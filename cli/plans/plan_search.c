@@ -40,6 +40,7 @@ struct watch {
     struct ticker ticker;
     int64_t begin_work_ns, budget_ns; /* of the thread's processor time */
     int64_t looks, max_looks;         /* calls of search_continues(); max_looks > 0: the budget */
+    int64_t deadline_ns;              /* of the clock; 0: none */
     const double *shares;             /* by phase */
     double patience;
     bool first; /* any plan will do */
@@ -66,10 +67,12 @@ static void show_progress(struct ticker *ticker, int64_t ns, const struct planne
 static bool used_up(const struct watch *watch, double share)
 {
     const double ns = share * (double)watch->budget_ns;
+    const int64_t clock_ns = clock_now_ns() - watch->ticker.begin_ns;
+    if (watch->deadline_ns > 0 && (double)clock_ns >= share * (double)watch->deadline_ns)
+        return true;
     if (watch->max_looks > 0)
         return (double)watch->looks >= share * (double)watch->max_looks;
-    return (double)(clock_now_ns() - watch->ticker.begin_ns) >= ns &&
-           (double)(clock_work_ns() - watch->begin_work_ns) >= ns;
+    return (double)clock_ns >= ns && (double)(clock_work_ns() - watch->begin_work_ns) >= ns;
 }
 
 static bool search_continues(void *ctx, const struct planner_progress *p)
@@ -83,6 +86,14 @@ static bool search_continues(void *ctx, const struct planner_progress *p)
     watch->ended = interrupted || (watch->first && p->best_per_s > 0) ||
                    used_up(watch, watch->shares[p->phase] * patience);
     return !watch->ended;
+}
+
+void searched_add(struct json *json, const struct searched *searched, bool timed)
+{
+    json_add_bool(json, "complete", searched->complete);
+    json_add_int(json, "judged", searched->judged);
+    if (timed)
+        json_add_int(json, "processor_ns", searched->work_ns);
 }
 
 double plan_memory_share(const struct plan *plan, const struct cluster *cluster)
@@ -115,8 +126,8 @@ static void choose_safe(struct planner_result *result, struct planner_result *sa
     const double least = (double)plan_samples(plan) / bound - result->fill_ns;
     result->lower_bound_ns = (int64_t)fmax(1, fmin(floor(least), (double)plan->step_ns));
     result->gap = (double)plan->step_ns / (double)result->lower_bound_ns - 1;
-    result->evaluated += safe->evaluated;
-    result->complete = result->complete && safe->complete;
+    result->searched.judged += safe->searched.judged;
+    result->searched.complete = result->searched.complete && safe->searched.complete;
     planner_result_shift(result);
     result->best[0] = safe->best[0];
     safe->best[0] = (struct planner_candidate){0};
@@ -178,11 +189,11 @@ static enum status prefer_safe(const struct job *job, const struct run_state *st
     cluster_clear(&less.cluster);
     if (rc == OK && safe.samples_per_s >= above.floor_per_s)
         choose_safe(result, &safe);
-    else if (rc == ERR_INFEASIBLE)
+    else if (rc == ERR_INFEASIBLE || rc == ERR_UNFINISHED)
         rc = OK;
     else if (rc != OK)
         err_copy(err, &why);
-    result->complete = result->complete && !watch->ended;
+    result->searched.complete = result->searched.complete && !watch->ended;
     planner_result_clear(&safe);
     return rc;
 }
@@ -223,6 +234,7 @@ static void hint_devices(const struct job *job, const struct run_state *state,
     watch->first = true;
     watch->shares = safe_shares;
     watch->patience = 1;
+    watch->deadline_ns = 0;
     watch->budget_ns = clock_work_ns() - watch->begin_work_ns + HINT_NS;
     if (watch->max_looks > 0)
         watch->max_looks += watch->looks;
@@ -266,7 +278,14 @@ static enum status search_once(const struct job *job, struct plan_judge *engine,
     else if (rc == ERR_INFEASIBLE && search->advise && !interrupted && optimal)
         hint_devices(job, state, &judge, err);
     ticker_clear(&watch->ticker, stderr);
+    if (rc == OK)
+        result->searched.work_ns = clock_work_ns() - watch->begin_work_ns;
     return rc;
+}
+
+static int64_t budget_of(const struct plan_time *time)
+{
+    return time->budget_ns > 0 ? time->budget_ns : PLAN_LONGEST_NS;
 }
 
 enum status plan_search(const struct job *job, const struct cost *cost,
@@ -280,13 +299,16 @@ enum status plan_search(const struct job *job, const struct cost *cost,
     struct plan_judge engine = {
         .setting = {&job->model, &job->cluster, cost}
     };
-    struct watch watch = {.budget_ns = search->budget_ns > 0 ? search->budget_ns : PLAN_LONGEST_NS,
-                          .max_looks = search->max_looks};
+    struct watch watch = {.budget_ns = budget_of(&search->time),
+                          .deadline_ns = search->time.deadline_ns,
+                          .max_looks = search->time.max_looks};
     struct sigaction stop = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND}, before;
     interrupted = 0;
     sigaction(SIGINT, &stop, &before);
     const enum status rc = search_once(job, &engine, &state, search, &watch, result, err);
     sigaction(SIGINT, &before, NULL);
+    if (rc == ERR_UNFINISHED)
+        err_hint(err, "--budget gives the search more time");
     return rc;
 }
 
@@ -295,9 +317,9 @@ static enum status may_differ(const struct job *job, struct plan_judge *engine,
                               const struct planner_result *result, bool *differs, struct err *err)
 {
     int64_t step_ns = 0;
-    *differs =
-        !result->complete || plan_memory_share(&result->plan, &job->cluster) >
-                                 1 - plan_margin_of(&job->model, engine->setting.cost).memory;
+    *differs = !result->searched.complete ||
+               plan_memory_share(&result->plan, &job->cluster) >
+                   1 - plan_margin_of(&job->model, engine->setting.cost).memory;
     if (*differs)
         return OK;
     const enum status rc = plan_judge_step(engine, &result->plan, &step_ns, err);
@@ -305,7 +327,13 @@ static enum status may_differ(const struct job *job, struct plan_judge *engine,
     return rc == ERR_INFEASIBLE ? OK : rc;
 }
 
-enum status plan_for_sim(const struct job *job, const struct cost *cost,
+/* What is left of a time. It is never 0, which would be time without an end. */
+static int64_t left_of(int64_t whole_ns, int64_t spent_ns)
+{
+    return whole_ns > spent_ns ? whole_ns - spent_ns : 1;
+}
+
+enum status plan_for_sim(const void *ctx, const struct job *job, const struct cost *cost,
                          const struct run_state *state, struct planner_result *result,
                          struct err *err)
 {
@@ -313,8 +341,11 @@ enum status plan_for_sim(const struct job *job, const struct cost *cost,
         .setting = {&job->model, &job->cluster, cost}
     };
     const struct plan_search plain = {.quiet = true, .unshared = true}, judged = {.quiet = true};
-    const int64_t begin_ns = clock_work_ns();
-    struct watch watch = {.budget_ns = (int64_t)(PLAIN_SHARE * PLAN_BUDGET_NS)};
+    const struct plan_time *time = ctx;
+    const int64_t begin_ns = clock_work_ns(), start_ns = clock_now_ns();
+    struct watch watch = {.budget_ns = (int64_t)(PLAIN_SHARE * (double)budget_of(time)),
+                          .deadline_ns = (int64_t)(PLAIN_SHARE * (double)time->deadline_ns),
+                          .max_looks = (int64_t)(PLAIN_SHARE * (double)time->max_looks)};
     struct planner_result better = {0};
     struct err why = {0};
     bool differs = true;
@@ -324,22 +355,30 @@ enum status plan_for_sim(const struct job *job, const struct cost *cost,
         return OK;
     if (rc == OK)
         rc = may_differ(job, &engine, result, &differs, &why);
-    else if (rc == ERR_INFEASIBLE && watch.ended)
+    else if (rc == ERR_UNFINISHED)
         rc = OK; /* the time was too short for a first plan */
     if (rc != OK)
         return err_copy(err, &why);
     if (!differs)
         return OK;
-    const int64_t left_ns = PLAN_BUDGET_NS - (clock_work_ns() - begin_ns);
-    watch.budget_ns = left_ns > 0 ? left_ns : 1; /* 0 would be a search without an end */
+    watch.budget_ns = left_of(budget_of(time), clock_work_ns() - begin_ns);
+    if (time->deadline_ns > 0)
+        watch.deadline_ns = left_of(time->deadline_ns, clock_now_ns() - start_ns);
+    if (time->max_looks > 0)
+        watch.max_looks = left_of(time->max_looks, watch.looks);
+    watch.looks = 0;
     rc = search_once(job, &engine, state, &judged, &watch, &better, &why);
     if (rc == OK) {
         planner_result_clear(result);
         *result = better;
-    } else if (rc == ERR_INFEASIBLE && plain_rc == OK) {
-        rc = OK; /* the engine takes none of the plans that it was asked about */
+    } else if ((rc == ERR_INFEASIBLE || rc == ERR_UNFINISHED) && plain_rc == OK) {
+        rc = OK; /* the engine takes none of the plans that it was asked about, or had no time */
     } else {
         err_copy(err, &why);
     }
+    if (rc == OK)
+        result->searched.work_ns = clock_work_ns() - begin_ns;
+    if (rc == ERR_UNFINISHED)
+        err_hint(err, "--budget gives the search more time");
     return rc;
 }

@@ -96,11 +96,11 @@ void plan_show_add(struct json *json, const struct plan_answer *answer,
     json_add_int(json, "lower_bound_ns", result->lower_bound_ns);
     json_add_double(json, "gap", result->gap);
     json_add_int(json, "candidates", result->candidates);
-    json_add_int(json, "evaluated", result->evaluated);
+    json_add_int(json, "evaluated", result->searched.judged);
     struct json *searched = json_add_object(json, "searched");
     json_add_int(searched, "layouts", result->num_layouts);
     json_add_int(searched, "candidates", result->candidates);
-    json_add_bool(searched, "complete", result->complete);
+    searched_add(searched, &result->searched, true);
     json_add_int(json, "solve_ns", answer->solve_ns);
     plan_memory_add(json, &answer->memory);
 }
@@ -187,14 +187,14 @@ static const char *idle_reason(const struct job *job, const struct planner_resul
     }
     if (job->pipeline.num_stages != AUTO && job->pipeline.num_replicas != AUTO)
         snprintf(text, size, ": the job gives stages and replicas");
-    else if (one_node && whole && result->complete)
+    else if (one_node && whole && result->searched.complete)
         snprintf(text, size, ": plans that send over the uplinks of %.3g Gb/s are slower",
                  cluster->uplink_bytes_per_s[first] * 8 / 1e9);
     else if (job->train.batch_mode == BATCH_GLOBAL && !more_replicas(plan, cluster))
         snprintf(text, size,
                  ": no larger number of such replicas fits and divides the batch of %lld",
                  (long long)plan_samples(plan));
-    else if (result->complete)
+    else if (result->searched.complete)
         snprintf(text, size, ": plans that use more are slower or do not fit");
     return text;
 }
@@ -496,7 +496,7 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
     const struct plan_margin margin = answer->memory.margin;
     if (share > 1 - margin.memory) {
         printf("the memory of a device is full to %.1f %%", 100 * share);
-        if (judged && result->complete)
+        if (judged && result->searched.complete)
             printf(": plans with more room are slower by more than %.0f %%", 100 * margin.nearly);
         else if (judged)
             printf(": no plan with more room was found within %.0f %% of this speed",
@@ -507,8 +507,8 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
         printf("`train` ranks plans without shared links and would choose another; pass it this "
                "one: -o FILE, then train --plan FILE\n");
     printf("%lld candidates, %lld cuts of them judged in %s\n", (long long)result->candidates,
-           (long long)result->evaluated, format_ns(answer->solve_ns, b, sizeof b));
-    if (!result->complete)
+           (long long)result->searched.judged, format_ns(answer->solve_ns, b, sizeof b));
+    if (!result->searched.complete)
         printf("search stopped by its budget; --budget raises it\n");
 }
 

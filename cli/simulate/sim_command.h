@@ -66,7 +66,7 @@ struct sweep_ask {
     const struct option_list *overrides; /* of the settings' job; the job has its own */
     const struct option_list *axes;      /* "path=v1,v2,..." */
     bool step;                           /* each point is one step */
-    bool json, csv, table, quiet;
+    bool json, csv, table, quiet, no_wall;
     int64_t threads; /* 0: all cores */
 };
 /* Print the table, a line for each point. */

@@ -33,7 +33,8 @@ enum status sim_job_load(const struct sim_args *args, struct job *job, struct er
 
 /* Make the plan of a step with F frozen layers. The cache counts as filled if the step reads it. */
 static enum status plan_step(const struct step_request *q, const struct job *job,
-                             const struct cost *cost, struct plan *plan, struct err *err)
+                             const struct cost *cost, struct plan *plan, struct searched *searched,
+                             struct err *err)
 {
     const bool cached = q->frozen == FROZEN_CACHED;
     const struct run_state state = {.num_frozen_layers = (int)q->num_frozen,
@@ -47,8 +48,9 @@ static enum status plan_step(const struct step_request *q, const struct job *job
     const struct setting setting = {&job->model, &job->cluster, cost};
     enum status rc = plan_only(job, &setting, &state, q->cut_text != NULL, plan, err);
     if (rc == OK && plan->num_ranks == 0) {
-        rc = plan_for_sim(job, cost, &state, &result, err);
+        rc = plan_for_sim(&q->time, job, cost, &state, &result, err);
         *plan = result.plan;
+        *searched = result.searched;
         result.plan = (struct plan){0};
     }
     plan->cache_write = rc == OK && q->cache_write && !cached && q->num_frozen > 0;
@@ -74,14 +76,14 @@ static enum status check_size(const struct job *job, struct err *err)
 /* Plan a step that does not fit as if memory were unlimited: the engine then names the device, the
  * moment and the parts of its memory. */
 static enum status plan_ample(const struct step_request *q, const struct job *job,
-                              const struct cost *cost, struct plan *plan)
+                              const struct cost *cost, struct plan *plan, struct searched *searched)
 {
     struct job ample = *job; /* borrows all but the cluster */
     ample.cluster = (struct cluster){0};
     enum status rc = cluster_copy(&job->cluster, &ample.cluster, NULL);
     for (int d = 0; rc == OK && d < ample.cluster.num_devices; d++)
         ample.cluster.devices[d].mem_bytes = INT64_MAX;
-    THEN(plan_step(q, &ample, cost, plan, NULL));
+    THEN(plan_step(q, &ample, cost, plan, searched, NULL));
     cluster_clear(&ample.cluster);
     return rc;
 }
@@ -136,9 +138,9 @@ enum status sim_step_of_job(const struct step_request *request, const struct job
         *given = (struct plan){0};
     } else if (rc == OK) {
         struct err why = {0};
-        rc = plan_step(request, &placed, &a->cost.cost, &a->plan, &why);
+        rc = plan_step(request, &placed, &a->cost.cost, &a->plan, &a->searched, &why);
         if (rc == ERR_INFEASIBLE && counts_are_fixed(job) &&
-            plan_ample(request, &placed, &a->cost.cost, &a->plan) == OK)
+            plan_ample(request, &placed, &a->cost.cost, &a->plan, &a->searched) == OK)
             rc = OK;
         if (rc != OK)
             err_copy(err, &why);
@@ -176,6 +178,7 @@ enum status simulate_job(const struct step_request *request, const struct job *j
     enum status rc = cost ? OK : cost_choose(request->db_path, job, &own, err);
     options.plan = plan;
     options.first_plan = plan_for_sim;
+    options.first_plan_ctx = &request->time;
     if (rc == OK && (request->stragglers_text || request->slow_links_text)) {
         rc = cluster_copy(&job->cluster, &slowed, err);
         THEN(cluster_slow(request, &slowed, err));
@@ -236,7 +239,7 @@ static enum status tune_baseline(const struct step_request *request, const struc
             got = swap;
         }
         elastic_run_clear(&got);
-        if (rc != OK && rc != ERR_INFEASIBLE && rc != ERR_INPUT)
+        if (rc != OK && rc != ERR_INFEASIBLE && rc != ERR_INPUT && rc != ERR_UNFINISHED)
             return err_copy(err, &why);
     }
     return OK;
@@ -374,6 +377,8 @@ static void run_json(struct json *json, const struct run_answer *a, bool no_wall
     json_add_bool(json, "extrapolated", is_extrapolated(a));
     if (a->note[0])
         json_add_string(json, "note", a->note);
+    if (a->run.searched.judged > 0)
+        searched_add(json_add_object(json, "searched"), &a->run.searched, !no_wall);
     json_add_int(json, "steps_simulated", a->run.steps_simulated);
     if (!no_wall)
         json_add_int(json, "wall_ns", a->wall_ns);
@@ -413,6 +418,8 @@ static void run_print(const struct run_answer *a, bool no_wall)
     printf("best static plan without freezing %s: this run is %s\n",
            format_ns(a->tuned.total_ns, three, sizeof three),
            format_speed(elastic_speedup(&a->run, &a->tuned), speed, sizeof speed));
+    if (a->run.searched.judged > 0 && !a->run.searched.complete)
+        printf("the search for its plan was stopped by its budget\n");
     if (!no_wall)
         printf("simulated in %s\n", format_ns(a->wall_ns, one, sizeof one));
 }

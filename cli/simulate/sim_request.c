@@ -18,7 +18,7 @@
 
 void step_request_init(struct step_request *request)
 {
-    *request = (struct step_request){.options.seed = 1};
+    *request = (struct step_request){.time = PLAN_TIME, .options.seed = 1};
 }
 
 static const struct {

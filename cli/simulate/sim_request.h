@@ -5,6 +5,7 @@
 #ifndef ELAPSE_CLI_SIM_REQUEST_H
 #define ELAPSE_CLI_SIM_REQUEST_H
 
+#include "cli/plans/plan_search.h"
 #include "cli/plans/rates_show.h"
 #include "partition/base/options.h"
 #include "partition/cost/cost.h"
@@ -21,6 +22,7 @@ struct step_request {
     enum frozen_placement frozen; /* in place of pipeline.frozen; FROZEN_NONE: as the job says */
     bool cache_write;
     const struct schedule *order; /* borrowed: op lists in place of the plan's; NULL: none */
+    struct plan_time time;        /* of the search for its plan */
     struct sim_options options;
 };
 
@@ -69,6 +71,7 @@ struct step_answer {
     struct cost_query query; /* the query that the costs answer */
     const char *optimizer;   /* its name in answers */
     struct plan plan;
+    struct searched searched; /* for the plan */
     struct schedule full;
     struct workload workload;
     struct sim_result result;

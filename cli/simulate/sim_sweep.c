@@ -1,6 +1,6 @@
 /* `--sweep` of `elapse sim` and `elapse plan`: the cross product of settings, one line for each
- * point, on all cores. A new column is a row of sweep_lines.c and a value at the same index in
- * step_values() or run_values(), before the rates (SWEEP_FIRST_RATE).
+ * point, on all cores. A new column is a row of sweep_lines.c and a value in step_values() or
+ * run_values().
  *
  * Threads take the next point from a counter and store its line. The main thread prints the lines
  * in the order of the product. Read sim_sweep() at the end first, then print_lines(). */
@@ -126,6 +126,7 @@ static void step_values(const struct step_answer *a, struct sweep_values *values
         .microbatches = a->plan.microbatches.count,
         .schedule = a->plan.schedule,
         .extrapolated = a->workload.extrapolated,
+        .searched = a->searched,
         .layout = a->plan.layout,
     };
     values->layout.tensor = layout_tensor(&a->plan.layout);
@@ -151,6 +152,7 @@ static enum status run_values(const struct step_request *request, const struct j
         values->step_ns = run.epochs[0].step_ns;
         values->cost = hours * job->cluster.price_per_hour;
         values->energy_kwh = hours * job->cluster.power_watts / 1000;
+        values->searched = run.searched;
         values->extrapolated = run.extrapolated || baseline.extrapolated;
         values->pipeline_length = run.epochs[0].pipeline_length;
         values->replicas = run.epochs[0].replicas;
@@ -272,7 +274,8 @@ static void make_line(struct sweep *sweep, struct kept *kept, int64_t point)
     struct line line = {.rc = run_point(sweep, index, kept, &values, &err)};
     /* A refusal is the answer of this point only, because a value may be valid with other settings.
      */
-    const bool refused = line.rc == ERR_INPUT || line.rc == ERR_INFEASIBLE;
+    const bool refused =
+        line.rc == ERR_INPUT || line.rc == ERR_INFEASIBLE || line.rc == ERR_UNFINISHED;
     if (line.rc == OK || refused) {
         struct sweep_row row = {.values = &values, .error = refused ? err.msg : NULL};
         for (int i = 0; i < sweep->num_axes; i++)
@@ -386,6 +389,7 @@ static struct sweep_table sweep_table(const struct sweep *sweep)
                                                                       : SWEEP_JSON,
         .command = sweep->command,
         .num_axes = sweep->num_axes,
+        .timed = !ask->no_wall,
         .of_runs = !ask->step,
     };
     for (int i = 0; i < sweep->num_axes; i++) {

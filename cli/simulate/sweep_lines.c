@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/plans/plan_search.h"
 #include "partition/base/units.h"
 #include "profiles/job/plan_json.h"
 
@@ -88,6 +89,12 @@ static struct row_table plan_beside_axes(const struct sweep_table *t,
     return table;
 }
 
+/* Whether the budget stopped the search for the plan of a point, so that a better plan may exist. */
+static bool cut_short(const struct sweep_values *values)
+{
+    return values->searched.judged > 0 && !values->searched.complete;
+}
+
 /* --- JSON ------------------------------------------------------------------------------------ */
 
 static void add_value(struct json *json, const char *path, const char *text)
@@ -120,6 +127,8 @@ static char *json_line(const struct sweep_table *t, const struct sweep_row *row)
         if (layout_uses(&values->layout, (enum layout_dim)d) &&
             !is_option(t, layout_members[d].key))
             layout_json_add_dim(json, &values->layout, (enum layout_dim)d);
+    if (!row->error && values->searched.judged > 0)
+        searched_add(json_add_object(json, "searched"), &values->searched, t->timed);
     if (row->error)
         json_add_string(json, "error", row->error);
     else
@@ -158,6 +167,7 @@ static void csv_line(FILE *out, const struct sweep_table *t, const struct sweep_
         fprintf(out, "%s%s", i ? "," : "", row->texts[i]);
     csv_cells(out, table_of(t), row);
     csv_cells(out, &plan, row);
+    fputs(row->error ? "," : cut_short(row->values) ? ",false" : ",true", out);
     fputs(row->error ? ",," : row->values->extrapolated ? ",true," : ",false,", out);
     if (row->error)
         put_quoted(out, row->error);
@@ -179,6 +189,8 @@ static void table_line(FILE *out, const struct sweep_table *t, const struct swee
         char text[96];
         fputs(run_cost_text(&row->values->run, text, sizeof text), out);
     }
+    if (cut_short(row->values))
+        fputs("  search stopped", out);
     if (row->values->extrapolated)
         fputs("  extrapolated", out);
 }
@@ -204,7 +216,7 @@ void sweep_head(const struct sweep_table *t)
         printf("%s,", table_of(t)->columns[c].name);
     for (int c = 0; c < plan.num_columns; c++)
         printf("%s,", columns[c].name);
-    printf("extrapolated,error\n");
+    printf("complete,extrapolated,error\n");
 }
 
 char *sweep_line(const struct sweep_table *t, const struct sweep_row *row)

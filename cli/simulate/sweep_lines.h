@@ -9,6 +9,7 @@
 #include "cli/plans/rates_show.h"
 #include "partition/plan/plan.h"
 #include "partition/schedule/schedule.h"
+#include "partition/search/planner.h"
 
 enum sweep_form { SWEEP_JSON, SWEEP_CSV, SWEEP_TABLE };
 struct sweep_table {
@@ -17,6 +18,7 @@ struct sweep_table {
     int num_axes;
     const char *paths[OPTION_LIST_MAX]; /* borrowed: the names of the axes */
     int widths[OPTION_LIST_MAX];        /* of a table's cells: the longest value or the path */
+    bool timed;                         /* lines of JSON have the processor time of searches */
     bool of_runs;                       /* points are whole runs, not steps */
 };
 
@@ -31,7 +33,8 @@ struct sweep_values {
     int pipeline_length, replicas, microbatches;
     enum schedule_kind schedule;
     bool extrapolated;
-    struct layout layout; /* tensor at least 1; the rest of a step: a line of JSON names it */
+    struct searched searched; /* for the plan */
+    struct layout layout;     /* tensor at least 1; the rest of a step: a line of JSON names it */
 };
 
 struct sweep_row {

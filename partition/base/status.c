@@ -58,6 +58,8 @@ int status_exit_code(enum status status)
         return 1;
     case ERR_INPUT:
         return 2;
+    case ERR_UNFINISHED:
+        return 4;
     case ERR_SYSTEM:
     case ERR_NOMEM:
         break;

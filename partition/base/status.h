@@ -22,6 +22,7 @@ enum status {
     ERR_INFEASIBLE, /* well-formed input without a solution (K > items, out of memory); exit 1 */
     ERR_SYSTEM,     /* a missing or unreadable file, device, network, rank; exit 3 */
     ERR_NOMEM,      /* the host is out of memory; exit 3 */
+    ERR_UNFINISHED, /* a search was ended before it had an answer; exit 4 */
 };
 
 struct err {
@@ -53,7 +54,8 @@ enum status err_copy(struct err *err, const struct err *from);
 /* Record ERR_NOMEM with a fixed text. Every failed allocation reports through here. */
 enum status err_nomem(struct err *err);
 
-/* Process exit code of a status: OK 0, ERR_INFEASIBLE 1, ERR_INPUT 2, the rest 3. */
+/* Process exit code of a status: OK 0, ERR_INFEASIBLE 1, ERR_INPUT 2, ERR_UNFINISHED 4, the rest
+ * 3. */
 int status_exit_code(enum status status);
 
 #ifdef __cplusplus

@@ -59,7 +59,8 @@ struct run_state {
 
 /* Find the best plan. judge may be NULL (planner.h). *result must be zeroed; the caller owns it; on
  * failure it stays zeroed. It also holds how the plan was found and what it was chosen over; with
- * state->given only the plan is set. ERR_INFEASIBLE: no plan exists or fits. ERR_INPUT names the
+ * state->given only the plan is set. ERR_INFEASIBLE: no plan exists or fits. ERR_UNFINISHED: the
+ * judge's watch ended the search too early. ERR_INPUT names the
  * key if the job's counts contradict each other. ERR_NOMEM. At most six searches. */
 enum status plan_for(const struct job *job, const struct setting *setting,
                      const struct run_state *state, const struct planner_judge *judge,

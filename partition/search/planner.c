@@ -449,10 +449,7 @@ static enum status none_found(const struct search *search)
         memory |= search->lengths[i].verdict == PLANNER_MEMORY;
     char need[32], have[32];
     if (search->common->stopped && (search->heap_size > 0 || search->unseen_rate > 0))
-        return err_set(search->err, ERR_INFEASIBLE,
-                       "no plan for model '%s' yet: %lld of %lld candidates were tried",
-                       problem->setting.model->name, (long long)search->evaluated,
-                       (long long)search->candidates);
+        return err_set(search->err, ERR_UNFINISHED, "the search ended");
     if (search->need_bytes == 0 && search->refused.status != OK)
         return err_set(search->err, ERR_INFEASIBLE, "no plan for model '%s': %s",
                        problem->setting.model->name, search->refused.msg);
@@ -522,7 +519,7 @@ static enum status finish(struct search *search, struct planner_result *result)
         result->lower_bound_ns = 1;
     result->gap = (double)plan->step_ns / (double)result->lower_bound_ns - 1;
     result->candidates = search->candidates;
-    result->evaluated = search->evaluated;
+    result->searched.judged = search->evaluated;
     result->extrapolated = search->table.extrapolated;
     set_lengths(search, result);
     return OK;

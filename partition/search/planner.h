@@ -177,6 +177,14 @@ struct planner_layout_fate {
     int64_t need_bytes, have_bytes; /* with PLANNER_MEMORY: as in planner_length, and the memory */
 };
 
+/* How far a search came. */
+struct searched {
+    int64_t judged;  /* cuts of candidates that were weighed or timed; 0: there was no search */
+    int64_t work_ns; /* its processor time */
+    bool complete;   /* the search ended because no other plan can be faster by its times, not
+                        because the watch ended it */
+};
+
 struct planner_result {
     struct plan plan;     /* owned; step_ns and memory_bytes filled */
     int64_t *stage_ns;    /* owned, num_stages: forward + backward of one full micro-batch */
@@ -186,13 +194,11 @@ struct planner_result {
     /* no plan in the search space, with any cut, processes the chosen plan's R * B samples in less
      * time; 0: its backwards have shares, or it was given */
     int64_t lower_bound_ns;
-    double gap;         /* step_ns / lower_bound_ns - 1 */
-    int64_t candidates; /* combinations of K, R, M, schedule, recompute and placement */
-    int64_t evaluated;  /* cuts of candidates that were lowered and weighed or timed */
-    bool complete;      /* the search ended because no other plan can be faster by its times, not
-                               because the watch ended it */
-    bool judge_decided; /* without the judge another plan would have been chosen */
-    bool extrapolated;  /* the cost source was asked outside the range that it measured */
+    double gap;               /* step_ns / lower_bound_ns - 1 */
+    int64_t candidates;       /* combinations of K, R, M, schedule, recompute and placement */
+    struct searched searched; /* the planner has no clock: the caller sets work_ns */
+    bool judge_decided;       /* without the judge another plan would have been chosen */
+    bool extrapolated;        /* the cost source was asked outside the range that it measured */
     int num_best;
     /* Owned; fastest first, so [0] is the chosen plan. With a judge: candidates it was asked about.
      */
@@ -205,7 +211,7 @@ struct planner_result {
 
 /* Find the best plan. *result must be zeroed or cleared; on OK the caller owns it, on failure it is
  * untouched. ERR_INFEASIBLE: no plan exists or none fits the memory; the message names the smallest
- * need.
+ * need. ERR_UNFINISHED: the watch ended the search before it had a plan.
  *
  * With BALANCER_RELEASED or BALANCER_PAPER the plan follows the greedy rules (balance.h). If M is
  * AUTO, it is 4 for K = 1 and 16 otherwise, as released. If K is AUTO, it starts with the number of

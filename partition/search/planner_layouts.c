@@ -28,6 +28,7 @@ struct solver {
     int64_t candidates, evaluated;  /* of the layouts searched so far */
     struct planner_result textbook; /* owned: the best of textbooks(), if there is one */
     struct search_common common;
+    bool unfinished;    /* the watch ended the search of a layout that had no plan yet */
     struct err refused; /* of the layout that came nearest to the memory, or of the smallest */
     int64_t refused_over;
     struct err *err;
@@ -453,6 +454,9 @@ static enum status finish_one(struct solver *s, struct open_search *one,
     } else if (rc == ERR_INFEASIBLE) {
         note_refusal(s, fate, &one->why);
         rc = OK;
+    } else if (rc == ERR_UNFINISHED) {
+        s->unfinished = true;
+        rc = OK;
     } else {
         err_copy(s->err, &one->why);
     }
@@ -641,9 +645,9 @@ static void finish_best(struct solver *s)
             bound_max(1, bound_min(plan->step_ns, (int64_t)floor(bound * (1 + 1e-12))));
         best->gap = (double)plan->step_ns / (double)best->lower_bound_ns - 1;
     }
-    best->complete = !s->common.stopped && !s->common.judged_enough;
+    best->searched.complete = !s->common.stopped && !s->common.judged_enough;
     best->candidates = s->candidates;
-    best->evaluated = s->evaluated;
+    best->searched.judged = s->evaluated;
     s->fates[s->best_layout].verdict = PLANNER_CHOSEN;
     best->layouts = s->fates;
     best->num_layouts = s->num_layouts;
@@ -716,6 +720,10 @@ static enum status solve_on(const struct planner_problem *problem,
     if (rc == OK && n == 0)
         rc = err_set(err, ERR_INFEASIBLE, "%s runs no layout that the job allows",
                      options->target ? options->target->name : "the planner");
+    if (rc == OK && s.best_layout < 0 && s.unfinished)
+        rc = err_set(err, ERR_UNFINISHED,
+                     "no plan for model '%s' yet: %lld of %lld candidates were tried",
+                     problem->setting.model->name, (long long)s.evaluated, (long long)s.candidates);
     if (rc == OK && s.best_layout < 0)
         rc = err_copy(err, &s.refused);
     if (rc == OK) {
@@ -808,13 +816,13 @@ static enum status move_to_host(const struct planner_problem *problem,
     const enum status rc = solve_with(problem, &both, &other, err);
     if (rc == OK && other.samples_per_s >= both.judge.floor_per_s) {
         other.candidates += result->candidates;
-        other.evaluated += result->evaluated;
+        other.searched.judged += result->searched.judged;
         planner_result_clear(result);
         *result = other;
         return OK;
     }
     planner_result_clear(&other);
-    return rc == ERR_INFEASIBLE ? OK : rc;
+    return rc == ERR_INFEASIBLE || rc == ERR_UNFINISHED ? OK : rc;
 }
 
 /* With OFFLOAD_FIT the optimizer goes to the host if no plan exists without, or where one with may be, and is,

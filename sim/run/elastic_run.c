@@ -53,6 +53,7 @@ struct runner {
     double idle_ns;                    /* devices that the plan leaves idle x time */
     int64_t steps_simulated;
     bool extrapolated;
+    struct searched searched; /* for the plan of the first turn */
     struct err *err;
 };
 
@@ -379,7 +380,8 @@ static enum status change_plan(struct runner *run, int num_frozen, struct elasti
     const struct setting setting = {&job->model, &job->cluster, &run->cost};
     struct planner_result result = {0};
     const bool keeps = !old && !state.given && !turn_elastic(job) && run->options->first_plan;
-    enum status rc = keeps ? run->options->first_plan(job, &run->cost, &state, &result, run->err)
+    enum status rc = keeps ? run->options->first_plan(run->options->first_plan_ctx, job, &run->cost,
+                                                      &state, &result, run->err)
                            : plan_for(job, &setting, &state, NULL, &result, run->err);
     const struct plan *plan = &result.plan;
     if (rc == OK && old)
@@ -389,6 +391,8 @@ static enum status change_plan(struct runner *run, int num_frozen, struct elasti
             cache_levels_fall(&run->cache, num_frozen);
         plan_clear(&run->plan);
         run->plan = result.plan;
+        if (!old)
+            run->searched = result.searched;
         result.plan = (struct plan){0};
         run->num_known = 0;
     }
@@ -611,6 +615,7 @@ enum status elastic_run(const struct job *job, const struct cost *cost, int64_t 
     got.device_hours_idle = run.idle_ns / 3.6e12;
     got.steps_simulated = run.steps_simulated;
     got.extrapolated = run.extrapolated;
+    got.searched = run.searched;
     *result = got;
     got = (struct elastic_run){0};
 out:

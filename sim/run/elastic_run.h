@@ -65,6 +65,7 @@ struct elastic_run {
     double device_hours_idle;     /* other devices of the cluster x the same time */
     int64_t steps_simulated;      /* distinct steps */
     bool stopped;                 /* train.max_steps ended the run before its last sample */
+    struct searched searched;     /* for the plan of its first turn */
     bool extrapolated;            /* a step or an evaluation used extrapolated costs */
 };
 

@@ -29,9 +29,10 @@ struct sim_options {
     const struct plan *plan;  /* elastic_run(): begins with it; NULL: with the planner's */
     /* elastic_run(): plans a run that keeps its plan, which must be a result of plan_for(). NULL:
      * plan_for(). A run that changes its plan always asks plan_for(), as the trainer does. */
-    enum status (*first_plan)(const struct job *job, const struct cost *cost,
+    enum status (*first_plan)(const void *ctx, const struct job *job, const struct cost *cost,
                               const struct run_state *state, struct planner_result *result,
                               struct err *err);
+    const void *first_plan_ctx;
     bool record_ops;
     bool every_event; /* handle each event where one pass over the lists would do; same answer */
     enum allreduce_kind allreduce; /* default: ring */

@@ -84,8 +84,8 @@ int main(void)
                "gap %.1f %%\n",
                cases[i].model, cases[i].cluster, (long long)cases[i].batch, cases[i].frozen_layers,
                ms[0], ms[cases[i].repeats / 2], cpu[cases[i].repeats / 2], target,
-               (long long)result.candidates, (long long)result.evaluated, result.plan.num_ranks,
-               result.plan.num_pipelines, result.plan.microbatches.count,
+               (long long)result.candidates, (long long)result.searched.judged,
+               result.plan.num_ranks, result.plan.num_pipelines, result.plan.microbatches.count,
                schedule_kind_name(result.plan.schedule),
                result.plan.recompute != RECOMPUTE_NEVER ? ", recompute" : "", 100 * result.gap);
         planner_result_clear(&result);

@@ -101,8 +101,8 @@ verify "plan: the devices of each pipeline are those that the step is simulated 
 expect "plan: pipelines that cross nodes say so" 0 'first pipeline on 0,8$' "$elapse" plan "$tmp/across.json"
 
 same_twice() {
-    "$elapse" plan $job $ours --json | sed 's/"solve_ns":[0-9]*//g' >"$tmp/a"
-    "$elapse" plan $job $ours --json | sed 's/"solve_ns":[0-9]*//g' >"$tmp/b"
+    "$elapse" plan $job $ours --json | sed -E 's/"(solve|processor)_ns":[0-9]*//g' >"$tmp/a"
+    "$elapse" plan $job $ours --json | sed -E 's/"(solve|processor)_ns":[0-9]*//g' >"$tmp/b"
     cmp "$tmp/a" "$tmp/b"
 }
 export -f same_twice
@@ -169,6 +169,21 @@ if command -v valgrind >/dev/null; then
 else
     skip "plan: --work ends a search at one plan on fast and slow machines" "valgrind is missing"
 fi
+# Where not even a first plan was found there is another exit code than where none exists.
+expect "plan: no plan yet is exit 4" 4 'no plan for model .* yet: [0-9]+ of [0-9]+ candidates' \
+    "$elapse" plan $job --set pipeline.balancer=optimal --set pipeline.schedule=auto --set cache.policy=on --cached --frozen 6 --budget 1us
+cut_short() {
+    "$elapse" plan $long --quiet --sweep train.batch.global=32,64 --budget 200ms "$@" >"$tmp/cut.txt" || return 1
+    cat "$tmp/cut.txt"
+}
+json_cut_short() { cut_short && [ "$(grep -c '"searched":{"complete":false,"judged":[1-9]' "$tmp/cut.txt")" -eq 2 ]; }
+verify "plan: rows of a sweep whose search was cut short are marked" json_cut_short
+csv_cut_short() { cut_short --csv && head -1 "$tmp/cut.txt" | grep -q ',complete,' && [ "$(grep -c ',false,false,$' "$tmp/cut.txt")" -eq 2 ]; }
+verify "plan: so in CSV" csv_cut_short
+table_cut_short() { cut_short --table && [ "$(grep -c 'search stopped$' "$tmp/cut.txt")" -eq 2 ]; }
+verify "plan: and in a table" table_cut_short
+by_deadline() { "$elapse" plan $long --budget 0 --deadline 500ms >"$tmp/deadline.txt" && part_of_search "$tmp/deadline.txt"; }
+verify "plan: --deadline ends a search with a plan and its bound" by_deadline
 by_ctrl_c() {
     local pid
     set -m # its own process group, where SIGINT is not ignored

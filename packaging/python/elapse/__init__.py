@@ -7,10 +7,10 @@
 
 Every answer is that of the program `elapse`, which this package holds; `.data` is its whole JSON object.
 Times are integer nanoseconds (_ns), sizes bytes (_bytes), rates per second (_per_s). Errors are Infeasible,
-BadInput and Unavailable, the program's exit codes 1, 2 and 3."""
+BadInput, Unavailable and Unfinished, the program's exit codes 1 to 4."""
 from ._answers import Calibration, Device, Epoch, Freezing, Op, Plan, Run, Schedule, Step
 from ._calls import calibrate, freeze, plan, schedule, simulate, sweep
-from ._program import PATH, BadInput, ElapseError, Infeasible, Unavailable
+from ._program import PATH, BadInput, ElapseError, Infeasible, Unavailable, Unfinished
 
 __all__ = ["BadInput", "Calibration", "Device", "ElapseError", "Epoch", "Freezing", "Infeasible", "Op", "PATH", "Plan", "Run",
-           "Schedule", "Step", "Unavailable", "calibrate", "freeze", "plan", "schedule", "simulate", "sweep"]
+           "Schedule", "Step", "Unavailable", "Unfinished", "calibrate", "freeze", "plan", "schedule", "simulate", "sweep"]

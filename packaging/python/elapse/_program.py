@@ -36,7 +36,12 @@ class Unavailable(ElapseError, OSError):
     __init__ = ElapseError.__init__
 
 
-_BY_CODE = {kind.code: kind for kind in (Infeasible, BadInput, Unavailable)}
+class Unfinished(ElapseError):
+    """Exit code 4: the search ran out of time before it had a plan."""
+    code = 4
+
+
+_BY_CODE = {kind.code: kind for kind in (Infeasible, BadInput, Unavailable, Unfinished)}
 
 
 def run(*words: Any) -> str:

@@ -382,7 +382,7 @@ static void planner_solve__searches_no_devices_that_the_batch_cannot_use(void **
         answer_on_nodes(3, 2, seed, &many);
         assert_true(few.samples_per_s == many.samples_per_s);
         assert_int_equal(few.candidates, many.candidates);
-        assert_int_equal(few.evaluated, many.evaluated);
+        assert_int_equal(few.searched.judged, many.searched.judged);
         assert_int_equal(few.lower_bound_ns, many.lower_bound_ns);
         for (int i = 0; i < few.plan.num_ranks * few.plan.num_pipelines; i++)
             assert_int_equal(few.plan.device[i], many.plan.device[i]);
@@ -423,7 +423,7 @@ static void planner_solve__counts_on_when_a_layout_is_searched_once_more(void **
             in.options.judge = (struct planner_judge){
                 .step_ns = with_judge ? thrice : NULL, .watch = grows, .watch_ctx = &evaluated};
             if (planner_solve(&in.problem, &in.options, &result, NULL) == OK)
-                again += with_judge ? result.evaluated : -result.evaluated;
+                again += with_judge ? result.searched.judged : -result.searched.judged;
             planner_result_clear(&result);
         }
         instance_clear(&in);
@@ -431,9 +431,42 @@ static void planner_solve__counts_on_when_a_layout_is_searched_once_more(void **
     assert_true(again > 0);
 }
 
+static bool no_time(void *ctx, const struct planner_progress *progress)
+{
+    (void)ctx, (void)progress;
+    return false;
+}
+
+/* A search that had no time for any plan does not say that none exists; where it is known that none
+ * does, it says so. */
+static void planner_solve__tells_no_plan_yet_from_no_plan(void **state)
+{
+    (void)state;
+    int num[2] = {0};
+    for (int trial = 0; trial < 60; trial++) {
+        struct instance in;
+        instance_random(&in);
+        in.problem.with_device_0 = true; /* without textbooks, which take the time they need */
+        for (int hurried = 0; hurried < 2; hurried++) {
+            struct planner_result result = {0};
+            struct err err = {0};
+            in.options.judge = (struct planner_judge){.watch = hurried ? no_time : NULL};
+            const enum status rc = planner_solve(&in.problem, &in.options, &result, &err);
+            assert_int_not_equal(rc, hurried ? OK : ERR_UNFINISHED);
+            num[hurried] += rc == (hurried ? ERR_UNFINISHED : OK);
+            if (rc == ERR_UNFINISHED)
+                assert_non_null(strstr(err.msg, " yet: "));
+            planner_result_clear(&result);
+        }
+        instance_clear(&in);
+    }
+    assert_true(num[0] > 0 && num[1] >= num[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(planner_solve__tells_no_plan_yet_from_no_plan),
         cmocka_unit_test(planner_solve__says_why_when_layouts_are_refused_early),
         cmocka_unit_test(planner_solve__equals_a_loop_over_groups_shards_and_modes),
         cmocka_unit_test(planner_solve__searches_no_devices_that_the_batch_cannot_use),
