@@ -274,9 +274,9 @@ static void model_context_check__names_what_is_missing(void **state)
         {"llama3-8b:seq=1024",       3,    1, CONTEXT_RING,    "the 1024 tokens"         },
         {"llama3-8b:seq=1024",       16,   1, CONTEXT_ULYSSES, "the 32 heads and 8 heads"},
         {"llama3-8b:seq=1024",       2,    8, CONTEXT_ULYSSES, "the 4 heads and 1 heads" },
-        {"bert-large",               2,    1, CONTEXT_RING,    "no causal language model"},
-        {"vit-b16",                  2,    1, CONTEXT_RING,    "no causal language model"},
-        {"uniform:layers=4,fwd=1ms", 2,    1, CONTEXT_RING,    "no causal language model"},
+        {"bert-large",               2,    1, CONTEXT_RING,    "not a causal language"   },
+        {"vit-b16",                  2,    1, CONTEXT_RING,    "not a causal language"   },
+        {"uniform:layers=4,fwd=1ms", 2,    1, CONTEXT_RING,    "not a causal language"   },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct model model = {0};
