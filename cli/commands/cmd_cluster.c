@@ -8,13 +8,17 @@
 #include <string.h>
 
 #include "cli/base/sourced.h"
+#include "cli/commands/cluster_import.h"
 #include "partition/cluster/cluster.h"
 #include "partition/cluster/device_kinds.h"
 #include "partition/cost/cost.h"
 #include "partition/base/units.h"
+#include "profiles/base/whole_file.h"
 #include "profiles/json/columns.h"
 #include "profiles/json/fields.h"
 #include "profiles/job/job_json.h"
+
+enum { IMPORT_FILES_MAX = 8 };
 
 /* The sources of a cluster's figures. */
 struct origin {
@@ -281,16 +285,42 @@ static enum status list_machines(const struct command *command, bool as_json, st
     return OK;
 }
 
+static enum status import(const struct command_line *line, const char *kind, const char *out_path,
+                          struct err *err)
+{
+    struct json *cluster = NULL;
+    if (line->num_positional < 2)
+        return err_set(err, ERR_INPUT, "cluster import: FILE is missing");
+    enum status rc = out_path ? output_check(out_path, err) : OK;
+    THEN(cluster_import(line->positional + 1, line->num_positional - 1, kind, &cluster, err));
+    if (rc == OK && out_path)
+        rc = json_write_output(cluster, out_path, err);
+    else
+        THEN(json_write(cluster, true, stdout, err));
+    json_free(cluster);
+    return rc;
+}
+
 static enum status run(const struct command *command, int argc, char **argv, struct err *err)
 {
     bool as_json = false;
+    const char *kind = NULL, *out_path = NULL;
     const struct option options[] = {
         OPTION_JSON(&as_json),
+        OPTION("kind", STRING, &kind, "KIND", "import: the devices, if no FILE names them"),
+        OPTION("o", STRING, &out_path, "FILE", "import: write the cluster file there"),
     };
-    struct command_line line = COMMAND_LINE(options, 1);
+    struct command_line line = COMMAND_LINE(options, IMPORT_FILES_MAX + 1);
     enum status rc = command_parse(command, &line, argc, argv, err);
     if (rc != OK || line.help)
         return rc;
+    const bool importing = line.num_positional > 0 && strcmp(line.positional[0], "import") == 0;
+    if (importing)
+        return import(&line, kind, out_path, err);
+    if (line.num_positional > 1 || kind || out_path)
+        return err_set(err, ERR_INPUT,
+                       "cluster: only 'cluster import' takes several files, --kind "
+                       "and -o");
     if (line.num_positional == 1)
         return show(command, line.positional[0], as_json, err);
     return list_machines(command, as_json, err);
@@ -298,7 +328,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
 
 const struct command command_cluster = {
     .name = "cluster",
-    .args = "[CLUSTER]",
-    .summary = "every figure of a cluster, with its source; the machines",
+    .args = "[CLUSTER] | import FILE...",
+    .summary = "every figure of a cluster, with its source; the machines; import of measured links",
     .takes = "CLUSTER",
     .run = run};

@@ -152,6 +152,9 @@ const struct kind *kind_find_typed(const char *name)
     const struct kind *kind = kind_find(name);
     if (kind || !name_fold(name, folded, sizeof folded))
         return kind;
+    char *const memory = strstr(folded, "hbm"); /* "NVIDIA H100 80GB HBM3" */
+    if (memory && memory > folded)
+        *memory = 0;
     const char *typed = folded;
     for (size_t m = 0; m < sizeof makers / sizeof makers[0]; m++)
         typed = without_prefix(typed, makers[m]);
