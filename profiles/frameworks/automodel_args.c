@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <strings.h>
 
 #include "partition/model/model.h"
 #include "profiles/frameworks/pytorch_pipeline.h"
@@ -16,7 +17,7 @@ const struct flag_row automodel_rows[] = {
     WORD("distributed.strategy"), WORD("distributed.dp_size"),
     WORD("distributed.dp_replicate_size"), COUNT("distributed.tp_size", NULL),
     COUNT("distributed.cp_size", NULL), COUNT("distributed.pp_size", NULL), COUNT("distributed.ep_size", NULL),
-    ON("distributed.sequence_parallel"), ON("distributed.activation_checkpointing"),
+    ON("distributed.sequence_parallel"), WORD("distributed.activation_checkpointing"),
     WORD("distributed.reshard_after_forward"),
     WORD("distributed.pipeline.pp_schedule"), COUNT("distributed.pipeline.pp_microbatch_size", NULL),
     COUNT("distributed.pipeline.layers_per_stage", NULL), LIST("distributed.pipeline.module_fqns_per_model_part"),
@@ -112,8 +113,14 @@ enum status automodel_rules(struct command_flags *f, int num_devices, struct com
     job_set_int(job, "pipeline.expert", flag_int(f, "distributed.ep_size", 1));
     job_set(job, "pipeline.sequence_parallel",
             tp > 1 && flag_on(f, "distributed.sequence_parallel") ? "true" : "false");
+    const char *const again = flag_word(f, "distributed.activation_checkpointing", "false");
+    const bool part = strcasecmp(again, "selective") == 0;
+    if (part)
+        flags_left_out(f,
+                       "distributed.activation_checkpointing selective: none is counted (today is "
+                       "slower, with less memory)");
     job_set(job, "pipeline.recompute",
-            flag_on(f, "distributed.activation_checkpointing") ? "layer" : "never");
+            part || strstr(" false off none disabled no ", again) ? "never" : "layer");
     const char *const strategy = flag_word(f, "distributed.strategy", "fsdp2");
     const char *const reshard =
         flag_word(f, "distributed.reshard_after_forward", pp > 1 ? "false" : "true");

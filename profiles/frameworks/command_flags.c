@@ -230,6 +230,28 @@ static int64_t launch_value(char *const *words, int from, int to, const char *li
     return 0;
 }
 
+/* Devices of --include or -i of deepspeed, "node-1:0,1@node-2:0,1"; 0: not known. */
+static int64_t included(char *const *words, int from, int to)
+{
+    int64_t n = 0;
+    for (int i = from; i < to; i++) {
+        const bool joined = strncmp(words[i], "--include=", 10) == 0;
+        if (!joined && strcmp(words[i], "--include") != 0 && strcmp(words[i], "-i") != 0)
+            continue;
+        const char *at = joined ? words[i] + 10 : i + 1 < to ? words[i + 1] : "";
+        for (; *at; at += strcspn(at, "@") + (at[strcspn(at, "@")] == '@')) {
+            const size_t end = strcspn(at, "@");
+            const char *const colon = memchr(at, ':', end);
+            if (!colon)
+                return 0;
+            n++;
+            for (const char *c = colon; c < at + end; c++)
+                n += *c == ',';
+        }
+    }
+    return n;
+}
+
 /* Name a launcher whose number of processes is another than that of the devices. */
 static void check_launcher(struct command_flags *flags, char *const *words, int count,
                            int num_devices)
@@ -245,7 +267,12 @@ static void check_launcher(struct command_flags *flags, char *const *words, int 
             const int64_t nodes = launch_value(words, i + 1, count, l->nodes);
             const int64_t all = launch_value(words, i + 1, count, l->all);
             const int64_t many = nodes ? nodes : l->nodes_without;
-            const int64_t processes = all > 0 ? all : each > 0 && many > 0 ? each * many : 0;
+            const int64_t named =
+                strcmp(l->name, "deepspeed") == 0 ? included(words, i + 1, count) : 0;
+            const int64_t processes = named > 0              ? named
+                                      : all > 0              ? all
+                                      : each > 0 && many > 0 ? each * many
+                                                             : 0;
             if (processes > 0 && processes != num_devices)
                 flags_left_out(flags,
                                "%s starts %lld processes: the cluster's %d devices are counted",

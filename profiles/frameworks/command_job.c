@@ -20,12 +20,14 @@ static const struct reader {
     const int *num_rows;
     command_rules *rules;
     bool last; /* of a setting's names only the last one counts */
+    bool comments; /* its JSON may have comments, and commas at the end */
+    const char *names; /* variables of run_train.sh for flags, "NAME=flag ..."; no flag: the processes */
 } readers[] = {
-    {"megatron", "Megatron-LM core 0.19.2", "megatron", "yaml-cfg= ", megatron_rows, &num_megatron_rows, megatron_rules, true},
-    {"torchtitan", "torchtitan 0.3.0", "torchtitan", "job.config_file= ", torchtitan_rows, &num_torchtitan_rows, torchtitan_rules, false},
-    {"deepspeed", "DeepSpeed 0.19.8", "deepspeed", "deepspeed_config= deepspeed= ", deepspeed_rows, &num_deepspeed_rows, deepspeed_rules, false},
-    {"hf", "transformers 5.24", NULL, "config_file= deepspeed=deepspeed. fsdp_config=fsdp_config. ", hf_rows, &num_hf_rows, hf_rules, false},
-    {"automodel", "NeMo AutoModel 0.7.0", "automodel", "config= c= ", automodel_rows, &num_automodel_rows, automodel_rules, false},
+    {"megatron", "Megatron-LM core 0.19.2", "megatron", "yaml-cfg= ", megatron_rows, &num_megatron_rows, megatron_rules, true, false, ""},
+    {"torchtitan", "torchtitan 0.3.0", "torchtitan", "job.config_file= ", torchtitan_rows, &num_torchtitan_rows, torchtitan_rules, false, false, "MODULE=module CONFIG=config NGPU= "},
+    {"deepspeed", "DeepSpeed 0.19.8", "deepspeed", "deepspeed_config= deepspeed= ", deepspeed_rows, &num_deepspeed_rows, deepspeed_rules, false, true, ""},
+    {"hf", "transformers 5.24", NULL, "config_file= deepspeed=deepspeed. deepspeed_config=deepspeed. fsdp_config=fsdp_config. ", hf_rows, &num_hf_rows, hf_rules, false, false, ""},
+    {"automodel", "NeMo AutoModel 0.7.0", "automodel", "config= c= ", automodel_rows, &num_automodel_rows, automodel_rules, false, false, ""},
 };
 /* clang-format on */
 
@@ -125,14 +127,40 @@ static void source_close(struct source *source)
     free(source->words);
 }
 
+static enum status take_file(struct command_flags *flags, const struct reader *reader,
+                             const char *section, const char *path, struct err *err);
+
+/* Take the files of settings that settings name. */
+static enum status take_named(struct command_flags *flags, const struct reader *reader,
+                              const struct json *object, struct err *err)
+{
+    enum status rc = OK;
+    for (const char *at = reader->files; *at && rc == OK; at += strcspn(at, " ") + 1) {
+        char flag[32], section[32];
+        const size_t n = strcspn(at, "="), k = strcspn(at + n + 1, " ");
+        snprintf(flag, sizeof flag, "%.*s", (int)n, at);
+        snprintf(section, sizeof section, "%.*s", (int)k, at + n + 1);
+        const char *const path = json_string(json_path(object, flag));
+        if (*section && path && flags_settings_name(path))
+            rc = take_file(flags, reader, section, path, err);
+    }
+    return rc;
+}
+
 static enum status take_settings(struct command_flags *flags, const struct reader *reader,
                                  const char *section, const char *text, const char *file,
                                  struct err *err)
 {
     struct json *object = NULL;
-    enum status rc = settings_read(text, file, &object, err);
+    char *const copy = strdup(text);
+    if (copy && reader->comments)
+        settings_without_comments(copy);
+    enum status rc = copy ? settings_read(copy, file, &object, err) : err_nomem(err);
+    if (rc == OK && !*section)
+        rc = take_named(flags, reader, object, err);
     THEN(flags_take_settings(flags, section, reader->last, object, err));
     json_free(object);
+    free(copy);
     return rc;
 }
 
@@ -191,6 +219,29 @@ static bool has_row(const struct reader *reader, const char *text)
     return false;
 }
 
+/* Take the flags that a program of the framework makes of variables. */
+static enum status take_environment(struct command_flags *flags, const struct reader *reader,
+                                    const struct json *names, int num_devices, struct err *err)
+{
+    struct json *const object = json_object_new();
+    for (const char *at = reader->names; *at; at += strcspn(at, " ") + 1) {
+        char name[32], flag[32];
+        const size_t n = strcspn(at, "=");
+        snprintf(name, sizeof name, "%.*s", (int)n, at);
+        snprintf(flag, sizeof flag, "%.*s", (int)strcspn(at + n + 1, " "), at + n + 1);
+        const char *const value = json_string(json_get(names, name));
+        if (value && *flag)
+            json_add_string(object, flag, value);
+        else if (value && strtol(value, NULL, 10) != num_devices)
+            flags_left_out(flags, "%s %.20s: the cluster's %d devices are counted", name, value,
+                           num_devices);
+    }
+    enum status rc = json_check(object, err);
+    THEN(flags_take_settings(flags, "", reader->last, object, err));
+    json_free(object);
+    return rc;
+}
+
 static enum status take_command(struct command_flags *flags, const struct reader *reader,
                                 const struct source *source, int num_devices, struct err *err)
 {
@@ -206,6 +257,8 @@ static enum status take_command(struct command_flags *flags, const struct reader
         THEN(take_settings(flags, reader, "", document, "heredoc.yaml", err));
     }
     THEN(take_files(flags, reader, &words, err));
+    if (rc == OK && strstr(source->text, "run_train.sh"))
+        rc = take_environment(flags, reader, words.names, num_devices, err);
     THEN(flags_take_words(flags, words.word, words.count, num_devices, err));
     for (const struct json *m = json_first(words.notes); m && rc == OK; m = json_next(m))
         json_add_copy(flags->not_counted, NULL, m);

@@ -4,6 +4,7 @@
  * pipeline: the program does. */
 #include "profiles/frameworks/command_job.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +54,7 @@ const struct flag_row deepspeed_rows[] = {
 };
 const struct flag_row hf_rows[] = {
     DEEPSPEED_ROWS("deepspeed."),
-    WORD("deepspeed"), {"config_file", FLAG_FREE, NULL, NULL}, {"fsdp_config", FLAG_FREE, NULL, NULL}, /* command_job.c reads the files */
+    {"deepspeed", FLAG_TRUTH, NULL, NULL}, {"config_file", FLAG_FREE, NULL, NULL}, {"fsdp_config", FLAG_FREE, NULL, NULL}, /* command_job.c reads the files */
     COUNT("per_device_train_batch_size", NULL), COUNT("per_gpu_train_batch_size", NULL),
     COUNT("gradient_accumulation_steps", NULL), REAL("max_grad_norm", "train.clip_norm"),
     NUMBER("max_steps", NULL), {"bf16", FLAG_TRUTH, NULL, NULL}, {"fp16", FLAG_TRUTH, NULL, NULL}, {"tf32", FLAG_TRUTH, NULL, NULL},
@@ -65,7 +66,7 @@ const struct flag_row hf_rows[] = {
     ON("fsdp_config.fsdp_offload_params"), ON("fsdp_config.activation_checkpointing"),
     ON("fsdp_config.fsdp_activation_checkpointing"),
     {"fsdp_config.*", FLAG_FREE, NULL, NULL}, WORD("distributed_type"),
-    WORD("model_name_or_path"), WORD("model_name"), WORD("model"),
+    WORD("model_name_or_path"), WORD("model_name"), WORD("model"), WORD("config_name"),
     WORD("attn_implementation"), WORD("flash_attn"),
     COUNT("max_seq_length", NULL), COUNT("max_length", NULL), COUNT("cutoff_len", NULL),
     COUNT("block_size", NULL), COUNT("model_max_length", NULL),
@@ -90,8 +91,8 @@ const struct flag_row hf_rows[] = {
     FREE("debug"), FREE("skip_memory_metrics"), FREE("do_*"), FREE("resume_from_checkpoint"), FREE("local_rank"), FREE("past_index"), FREE("tokenizer_name*"),
     FREE("dataset*"), FREE("data_*"), FREE("train_file"), FREE("validation_*"), FREE("template"), FREE("stage"), FREE("finetuning_type"), FREE("lora_*"),
     FREE("trust_remote_code"), FREE("torch_dtype"), FREE("dtype"), FREE("streaming"), FREE("preprocessing_num_workers"), FREE("fsdp_*"), FREE("compute_environment"),
-    FREE("main_training_function"), FREE("machine_rank"), FREE("num_machines"), FREE("num_processes"), FREE("rdzv_backend"), FREE("same_network"),
-    FREE("tpu_*"), FREE("downcast_bf16"), NUMBER("deepspeed_config.zero_stage", NULL), COUNT("deepspeed_config.gradient_accumulation_steps", NULL), FREE("deepspeed_config.*"), FREE("cache_dir"), FREE("low_cpu_mem_usage"), FREE("plot_loss"),
+    FREE("main_training_function"), FREE("machine_rank"), FREE("num_machines"), COUNT("num_processes", NULL), FREE("rdzv_backend"), FREE("same_network"),
+    FREE("tpu_*"), FREE("downcast_bf16"), NUMBER("deepspeed_config.zero_stage", NULL), COUNT("deepspeed_config.gradient_accumulation_steps", NULL), WORD("deepspeed_config.offload_optimizer_device"), WORD("deepspeed_config.offload_param_device"), FREE("deepspeed_config.*"), FREE("deepspeed_config"), FREE("cache_dir"), FREE("low_cpu_mem_usage"), FREE("plot_loss"),
 };
 /* clang-format on */
 const int num_deepspeed_rows = sizeof deepspeed_rows / sizeof *deepspeed_rows;
@@ -112,9 +113,12 @@ static enum status add_zero(struct command_flags *f, const char *section, int64_
     static const char *const shards[] = {"none", "optimizer", "gradients", "weights"};
     const int64_t none = *section ? flag_int(f, "deepspeed_config.zero_stage", 0) : 0;
     const int64_t stage = flag_int(f, IN("zero_optimization.stage"), none);
-    const char *const optimizer =
-        flag_word(f, IN("zero_optimization.offload_optimizer.device"), "none");
-    const char *const param = flag_word(f, IN("zero_optimization.offload_param.device"), "none");
+    const char *const optimizer = flag_word(
+        f, IN("zero_optimization.offload_optimizer.device"),
+        *section ? flag_word(f, "deepspeed_config.offload_optimizer_device", "none") : "none");
+    const char *const param = flag_word(
+        f, IN("zero_optimization.offload_param.device"),
+        *section ? flag_word(f, "deepspeed_config.offload_param_device", "none") : "none");
     const char *const overlap =
         flag_word(f, IN("zero_optimization.overlap_comm"), stage == 3 ? "true" : "false");
     if (stage < 0 || stage > 3)
@@ -302,7 +306,8 @@ enum status hf_rules(struct command_flags *f, int num_devices, struct command_jo
 {
     static const char *const lengths[] = {"max_seq_length", "max_length", "cutoff_len",
                                           "block_size", "model_max_length"};
-    static const char *const models[] = {"model_name_or_path", "model_name", "model"};
+    static const char *const models[] = {"model_name_or_path", "model_name", "model",
+                                         "config_name"};
     struct json *const job = made->job;
     const bool zero = flag_given(f, "deepspeed") ||
                       flag_given(f, "deepspeed.zero_optimization.stage") ||
@@ -316,8 +321,17 @@ enum status hf_rules(struct command_flags *f, int num_devices, struct command_jo
                                    flag_int(f, "deepspeed.gradient_accumulation_steps", 1));
     const char *const attention = flag_word(f, "attn_implementation", "sdpa");
     const char *name = NULL;
-    for (int i = 0; i < 3 && !name; i++)
+    for (int i = 0; i < 4 && !name; i++)
         name = flag_word(f, models[i], NULL);
+    const int64_t apart = flag_int(f, "deepspeed_config.gradient_accumulation_steps", steps);
+    if (flag_given(f, "num_processes") && flag_int(f, "num_processes", 0) != num_devices)
+        flags_left_out(f, "num_processes %" PRId64 ": the cluster's %d devices are counted",
+                       flag_int(f, "num_processes", 0), num_devices);
+    if (zero && apart != steps)
+        return err_set(err, ERR_INPUT,
+                       "deepspeed_config.gradient_accumulation_steps %" PRId64
+                       " must be gradient_accumulation_steps, got %" PRId64,
+                       apart, steps);
     if (is_true(f, "bf16") && is_true(f, "fp16"))
         return err_set(err, ERR_INPUT, "bf16 excludes fp16");
     if (name)

@@ -2,6 +2,7 @@
 #include "profiles/frameworks/settings_text.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,12 +68,47 @@ static enum status next(struct lines *l, struct err *err)
     return OK;
 }
 
+/* A mapping in braces as JSON: bare words get quotes. Fresh; NULL: no memory. */
+static char *flow_to_json(const char *text)
+{
+    char *json = NULL;
+    size_t size;
+    FILE *out = open_memstream(&json, &size);
+    if (!out)
+        return NULL;
+    while (*text) {
+        size_t n = strcspn(text, "{}[],:\"' \t");
+        if (*text == '"' || *text == '\'') {
+            n = strcspn(text + 1, (char[2]){*text, '\0'});
+            fprintf(out, "\"%.*s\"", (int)n, text + 1);
+            text += n + 1 + (text[n + 1] != '\0');
+            continue;
+        }
+        while (text[n] && strchr(": \t", text[n]) && n > 0 && !strchr("{}[],", text[n + 1]) &&
+               !(text[n] == ':' && isspace((unsigned char)text[n + 1])) && text[n + 1])
+            n += 1 + strcspn(text + n + 1, "{}[],: \t"); /* "a b", "http://x" */
+        char word[256];
+        snprintf(word, sizeof word, "%.*s", (int)n, text);
+        struct json *value = NULL;
+        if (n > 0 && strcmp(word, "True") != 0 && strcmp(word, "False") != 0 &&
+            json_parse(word, "", &value, NULL) != OK)
+            fprintf(out, "\"%s\"", word);
+        else if (n > 0)
+            fputs(*word == 'T' ? "true" : *word == 'F' ? "false" : word, out);
+        else
+            fputc(*text, out);
+        json_free(value);
+        text += n > 0 ? n : 1;
+    }
+    return fclose(out) == 0 ? json : NULL;
+}
+
 /* Add a value; quotes go, and words in brackets need none. */
 static void add_value(struct json *parent, const char *key, const char *text)
 {
     const size_t n = strlen(text);
     struct json *value = NULL;
-    char *copy = strdup(text);
+    char *copy = strdup(text), *flow = NULL;
     for (char *c = copy, *to = copy; c && text[0] != '"' && text[0] != '\''; c++) {
         *to = *c == '\'' ? '"' : *c; /* numbers of TOML: 1_000 */
         to += !(*c == '_' && c > copy && isdigit((unsigned char)c[-1]) &&
@@ -87,6 +123,9 @@ static void add_value(struct json *parent, const char *key, const char *text)
         json_add_string(parent, key, copy + 1);
     } else if (strcmp(text, "True") == 0 || strcmp(text, "False") == 0) {
         json_add_bool(parent, key, text[0] == 'T');
+    } else if (text[0] == '{' && (flow = flow_to_json(text)) &&
+               json_parse(flow, key ? key : "", &value, NULL) == OK) {
+        json_add_copy(parent, key, value);
     } else if (copy && json_parse(copy, key ? key : "", &value, NULL) == OK) {
         if (key)
             json_add_copy(parent, key, value);
@@ -97,6 +136,7 @@ static void add_value(struct json *parent, const char *key, const char *text)
     }
     json_free(value);
     free(copy);
+    free(flow);
 }
 
 static enum status refuse(const struct lines *l, const char *why, struct err *err)
@@ -250,6 +290,34 @@ static enum status read_toml(struct lines *l, struct json *root, struct err *err
         THEN(next(l, err));
     }
     return rc;
+}
+
+void settings_without_comments(char *text)
+{
+    char *comma = NULL;
+    if (text[strspn(text, " \t\r\n")] != '{')
+        return;
+    for (char *c = text; *c;) {
+        size_t n = 0;
+        if (*c == '"') {
+            for (n = 1; c[n] && c[n] != '"'; n++)
+                n += c[n] == '\\' && c[n + 1];
+            c += n + (c[n] == '"');
+            comma = NULL;
+            continue;
+        }
+        if (*c == '#' || strncmp(c, "//", 2) == 0)
+            n = strcspn(c, "\n");
+        else if (strncmp(c, "/*", 2) == 0)
+            n = strstr(c, "*/") ? (size_t)(strstr(c, "*/") + 2 - c) : strlen(c);
+        for (size_t i = 0; i < n; i++)
+            c[i] = c[i] == '\n' ? '\n' : ' ';
+        if (n == 0 && comma && (*c == '}' || *c == ']'))
+            *comma = ' ';
+        if (n == 0 && !isspace((unsigned char)*c))
+            comma = *c == ',' ? c : NULL;
+        c += n > 0 ? n : 1;
+    }
 }
 
 enum status settings_read(const char *text, const char *file, struct json **object, struct err *err)

@@ -13,4 +13,8 @@
 enum status settings_read(const char *text, const char *file, struct json **object,
                           struct err *err);
 
+/* Put blanks in the place of comments (slashes, #) and of commas that nothing follows, outside of
+ * texts, as HJSON allows them. */
+void settings_without_comments(char *text);
+
 #endif

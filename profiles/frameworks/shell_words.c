@@ -390,13 +390,23 @@ static enum status read_dollar(struct script *s, struct building *b, bool quoted
     return OK;
 }
 
-static enum status read_quoted(struct script *s, struct building *b, struct err *err)
+/* Whether a text in single quotes is a command of a shell, which expands it: bash -c '...'. */
+static bool is_command(const struct script *s)
+{
+    const int n = s->words.count;
+    const char *const shell = n > 1 ? s->words.item[n - 2] : "", *const slash = strrchr(shell, '/');
+    const char *const base = slash ? slash + 1 : shell;
+    return n > 1 && strcmp(s->words.item[n - 1], "-c") == 0 &&
+           (strcmp(base, "bash") == 0 || strcmp(base, "sh") == 0);
+}
+
+static enum status read_quoted(struct script *s, struct building *b, char quote, struct err *err)
 {
     const bool before = b->some;
     const size_t used = b->used;
     b->some = true;
     s->vanished = false;
-    for (s->at++; *s->at && *s->at != '"';) {
+    for (s->at++; *s->at && *s->at != quote;) {
         if (*s->at == '\n')
             s->line++;
         if (*s->at == '\\' && s->at[1] && strchr("\\\"$`\n", s->at[1])) {
@@ -436,6 +446,8 @@ static enum status read_word(struct script *s, struct building *b, bool split, s
         } else if (c == '\\' && s->at[1]) {
             build(s, b, s->at + 1, 1);
             s->at += 2;
+        } else if (c == '\'' && is_command(s)) {
+            rc = read_quoted(s, b, c, err);
         } else if (c == '\'') {
             const char *const end = strchr(s->at + 1, '\'');
             if (!end)
@@ -445,7 +457,7 @@ static enum status read_word(struct script *s, struct building *b, bool split, s
                 s->line += *s->at == '\n';
             s->at++;
         } else if (c == '"') {
-            rc = read_quoted(s, b, err);
+            rc = read_quoted(s, b, c, err);
         } else if (c == '$') {
             rc = read_dollar(s, b, !split, err);
         } else if (c == '`') {

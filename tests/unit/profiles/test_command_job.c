@@ -296,6 +296,97 @@ static void op_lists__are_those_of_their_schedule(void **state)
     unlink(name);
 }
 
+/* Files that settings and flags name, in forms that the programs read: LLaMA-Factory's YAML, accelerate's,
+ * DeepSpeed's JSON with comments (it reads HJSON), YAML with mappings in braces. Launchers say how many
+ * devices they start; run_train.sh of torchtitan takes its model from variables. */
+static void files_and_launchers__are_followed(void **state)
+{
+    (void)state;
+    static const char *const files[][2] = {
+        {"z3.json",   "{\"bf16\": {\"enabled\": \"auto\"}, \"zero_optimization\": {\"stage\": 3}, "
+                    "\"train_batch_size\": \"auto\"}"                                    },
+        {"lf.yaml",
+         "### model\nmodel_name_or_path: gpt2\nfinetuning_type: full\ndeepspeed: z3.json\n"
+         "cutoff_len: 512\nper_device_train_batch_size: 1\nbf16: true\n"                                    },
+        {"gone.yaml", "model_name_or_path: gpt2\ndeepspeed: no-such.json\n"                                 },
+        {"acc.yaml",
+         "deepspeed_config:\n  gradient_accumulation_steps: 4\n  offload_optimizer_device: cpu\n"
+         "  zero_stage: 3\ndistributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_processes: 4\n"          },
+        {"ds.json",
+         "{\n  \"train_batch_size\": 64, // in all\n  \"train_micro_batch_size_per_gpu\": 2,\n"
+         "  /* \"stage\": 3 */\n  \"zero_optimization\": {\"stage\": 2,}, # two\n"
+         "  \"wall_clock_breakdown\": false,\n}\n"                                                          },
+        {"am.yaml",   "step_scheduler: {global_batch_size: 32, local_batch_size: 4}\n"
+                    "model: {pretrained_model_name_or_path: Qwen/Qwen3-0.6B}\n"
+                    "distributed: {strategy: ddp, activation_checkpointing: selective}\n"},
+        {"m.sh",
+         "export LAUNCHER=\"python -m torch.distributed.run --nproc_per_node 8\"\n"
+         "export CMD=\"pretrain_gpt.py --num-layers 24 --hidden-size 2048 --num-attention-heads 16 "
+         "--seq-length 2048 --max-position-embeddings 2048 --vocab-size 50304 --micro-batch-size 2 "
+         "--tensor-model-parallel-size 2\"\n"
+         "srun bash -c '$LAUNCHER --node_rank $SLURM_PROCID $CMD' 2>&1 | tee log\n"                         },
+    };
+#define HF "--model_name_or_path gpt2 --per_device_train_batch_size 2 "
+    static const struct {
+        const char *framework, *text, *key,
+            *want; /* of the job; NULL: of not_counted, or the error */
+    } cases[] = {
+        {"hf",         "lf.yaml",                                                                           "pipeline.shard",     "weights"                                            },
+        {"hf",         "lf.yaml",                                                                           "train.framework",    "deepspeed"                                          },
+        {"hf",         "gone.yaml",                                                                         NULL,                 "no-such.json"                                       },
+        {"hf",
+         "accelerate launch --config_file acc.yaml t.py " HF "--gradient_accumulation_steps 4",
+         "pipeline.offload",                                                                                                      "optimizer"                                          },
+        {"hf",
+         "accelerate launch --config_file acc.yaml t.py " HF "--gradient_accumulation_steps 4",
+         NULL,                                                                                                                    "num_processes 4: the cluster's 8 devices"           },
+        {"hf",         "accelerate launch --config_file acc.yaml t.py " HF,                                 NULL,
+         "deepspeed_config.gradient_accumulation_steps 4 must be gradient_accumulation_steps, got "
+         "1"                                                                                                                                                                           },
+        {"hf",         "deepspeed --include=localhost:2,3 t.py --deepspeed --deepspeed_config z3.json " HF,
+         "pipeline.shard",                                                                                                        "weights"                                            },
+        {"hf",         "deepspeed --include=localhost:2,3 t.py --deepspeed z3.json " HF,                    NULL,
+         "deepspeed starts 2 processes"                                                                                                                                                },
+        {"hf",         "deepspeed -i a:0,1@b:0,1 t.py --deepspeed z3.json " HF,                             NULL,
+         "deepspeed starts 4 processes"                                                                                                                                                },
+        {"hf",         "run_clm.py --config_name gpt2 --block_size 512",                                    "model.preset",       "gpt2"                                               },
+        {"deepspeed",  "ds.json",                                                                           "pipeline.shard",     "gradients"                                          },
+        {"automodel",  "am.yaml",                                                                           "train.batch.global", "32"                                                 },
+        {"automodel",  "am.yaml",                                                                           "pipeline.recompute", "never"                                              },
+        {"automodel",  "am.yaml",                                                                           NULL,                 "activation_checkpointing selective: none is counted"},
+        {"megatron",   "m.sh",                                                                              "pipeline.tensor",    "2"                                                  },
+        {"torchtitan", "NGPU=4 MODULE=llama3 CONFIG=llama3_8b ./run_train.sh --training.steps 9",
+         "model.preset",                                                                                                          "llama3.1-8b"                                        },
+        {"torchtitan", "NGPU=4 MODULE=llama3 CONFIG=llama3_8b ./run_train.sh --training.steps 9",
+         NULL,                                                                                                                    "NGPU 4: the cluster's 8 devices are counted"        },
+    };
+    char folder[] = "/tmp/elapse-files-XXXXXX", home[4096];
+    assert_true(getcwd(home, sizeof home) && mkdtemp(folder) && chdir(folder) == 0);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        FILE *out = fopen(files[i][0], "w");
+        assert_true(out && fputs(files[i][1], out) >= 0 && fclose(out) == 0);
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct command_job made = {0};
+        struct err err = {0};
+        char *text = NULL;
+        const enum status rc =
+            command_job_read(cases[i].framework, cases[i].text, 8, 0, &made, &err);
+        const struct json *value =
+            cases[i].key ? json_path(made.job, cases[i].key) : made.not_counted;
+        if (rc == OK)
+            assert_int_equal(json_text(value, false, &text, NULL), OK);
+        const char *got = rc != OK ? err.msg : json_string(value) ? json_string(value) : text;
+        if ((cases[i].key && rc != OK) || !strstr(got, cases[i].want))
+            fail_msg("%s: %s, not %s", cases[i].text, got, cases[i].want);
+        free(text);
+        command_job_clear(&made);
+    }
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        unlink(files[i][0]);
+    assert_true(chdir(home) == 0 && rmdir(folder) == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -305,6 +396,7 @@ int main(void)
         cmocka_unit_test(values__are_those_of_the_programs),
         cmocka_unit_test(refusals__name_rule_and_numbers),
         cmocka_unit_test(what_is_not_counted__is_said),
+        cmocka_unit_test(files_and_launchers__are_followed),
         cmocka_unit_test(op_lists__are_those_of_their_schedule),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
