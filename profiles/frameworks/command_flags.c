@@ -91,10 +91,22 @@ static bool translate(const char *pairs, const char *value, char *out, size_t si
     return false;
 }
 
+/* The words before "=" of "theirs=ours ...". */
+static const char *theirs_of(const char *pairs, char *out, size_t size)
+{
+    *out = '\0';
+    for (const char *at = pairs; *at; at += strcspn(at, " ")) {
+        at += strspn(at, " ");
+        const size_t used = strlen(out);
+        snprintf(out + used, size - used, "%s%.*s", used > 0 ? " " : "", (int)strcspn(at, "="), at);
+    }
+    return out;
+}
+
 static enum status check_value(const struct command_flags *flags, const struct flag_row *row,
                                const char *name, const char *value, struct err *err)
 {
-    char what[96];
+    char what[96], names[256];
     int64_t number;
     double real;
     snprintf(what, sizeof what, "%s%.80s", flags->dashes, name);
@@ -117,8 +129,8 @@ static enum status check_value(const struct command_flags *flags, const struct f
         if (!value || !*value)
             return err_set(err, ERR_INPUT, "%s needs a value", what);
         if (row->key && row->says && !translate(row->says, value, NULL, 0))
-            return err_set(err, ERR_INPUT, "%s must be one of %s, got '%.60s'", what, row->says,
-                           value);
+            return err_set(err, ERR_INPUT, "%s must be one of %s, got '%.60s'", what,
+                           theirs_of(row->says, names, sizeof names), value);
         return OK;
     default:
         return OK;

@@ -345,13 +345,13 @@ enum status hf_rules(struct command_flags *f, int num_devices, struct command_jo
     job_set(job, "pipeline.shard", "none");
     if (recomputes(f))
         job_set(job, "pipeline.recompute", "layer");
+    add_optimizer(f, flag_word(f, "optim", "adamw_torch_fused"), job);
+    if (fsdp)
+        add_fsdp(f, num_devices, job);
     if (is_true(f, "torch_compile") && fsdp)
         job_set(job, "train.framework", "fsdp-compiled");
     else if (is_true(f, "torch_compile"))
         flags_left_out(f, "torch_compile: kernels are not compiled (today is faster)");
-    add_optimizer(f, flag_word(f, "optim", "adamw_torch_fused"), job);
-    if (fsdp)
-        add_fsdp(f, num_devices, job);
     enum status rc = add_batch(0, micro, steps, num_devices, job, err);
     if (rc == OK && zero)
         rc = add_zero(f, "deepspeed.", num_devices, job, err);

@@ -23,7 +23,8 @@ struct variable {
     bool known;
 };
 
-enum block_kind { BLOCK_IF, BLOCK_LOOP, BLOCK_CASE, BLOCK_FUNCTION };
+/* BLOCK_TEST: what && or || joins to a test, up to the end of the line. */
+enum block_kind { BLOCK_IF, BLOCK_LOOP, BLOCK_CASE, BLOCK_FUNCTION, BLOCK_TEST };
 struct block {
     enum block_kind kind;
     bool active; /* its commands are executed */
@@ -672,6 +673,22 @@ static void finish(struct script *s)
     }
     list_clear(w);
     s->operators = false;
+    while (s->num_blocks > 0 && s->blocks[s->num_blocks - 1].kind == BLOCK_TEST)
+        s->num_blocks--;
+}
+
+/* Take the command before && or ||. After a test the next command runs as the test says. */
+static void finish_part(struct script *s, bool both)
+{
+    const int blocks = s->num_blocks;
+    const bool is_test = s->words.count > 1 && s->words.item[0][0] == '[';
+    const int test = is_test ? test_of(s) : -1;
+    if (is_test && test < 0 && runs(s))
+        note(s, "a test is not evaluated, and taken as false: ", s->words.item[1]);
+    finish(s);
+    s->num_blocks = blocks; /* the line goes on */
+    if (is_test)
+        block_open(s, BLOCK_TEST, (test > 0) == both);
 }
 
 /* Take the lines up to the delimiter. */
@@ -724,7 +741,7 @@ static bool read_operator(struct script *s)
         if (s->condition)
             s->operators = true;
         else
-            finish(s);
+            finish_part(s, *at == '&');
         return true;
     }
     if (strchr("|&;()", *at) && *at) {
@@ -837,10 +854,12 @@ enum status shell_words_read(const char *text, const char *what, char *const *ar
     };
     struct json *names = json_object_new();
     enum status rc = read_all(&s, err);
-    if (rc == OK && s.loose.count > 0) {
-        list_clear(&s.best);
-        s.best = s.loose;
-        s.loose = (struct list){0};
+    if (rc == OK && s.loose.count > 0) { /* a file of flags, alone or after its command */
+        if (s.best.count > 0)
+            note(&s, "lines of flags, taken with the command (is a backslash missing before?): ",
+                 s.loose.item[0]);
+        for (int i = 0; i < s.loose.count; i++)
+            list_add(&s, &s.best, s.loose.item[i], strlen(s.loose.item[i]));
     } else if (rc == OK && s.best.count == 0) {
         take_variables(&s);
     }

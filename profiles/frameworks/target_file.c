@@ -223,7 +223,7 @@ static void write_layout(const struct writer *w)
 static bool megatron_has(const struct model *m)
 {
     const struct block *b = &m->block;
-    return m->family == FAMILY_GPT ||
+    return m->family == FAMILY_GPT || (m->family == FAMILY_BERT && m->task == TASK_MLM) ||
            (m->family == FAMILY_LLAMA && b->norm <= NORM_FORM_LAYER && b->places == NORMS_BEFORE &&
             b->qk_norm != QK_NORM_FULL && b->positions == POSITIONS_ROTARY && !b->embedding_norm &&
             !b->softcap && !b->sinks && b->out_bias == b->mlp_bias &&
@@ -240,7 +240,9 @@ static void write_megatron_model(const struct writer *w)
     fprintf(out, "--num-attention-heads %d\n--seq-length %d\n--max-position-embeddings %d\n",
             m->heads, m->seq, m->max_seq > m->seq ? m->max_seq : m->seq);
     fprintf(out, "--vocab-size %d\n--make-vocab-size-divisible-by 1\n", m->vocab);
-    if (m->family == FAMILY_GPT)
+    if (m->family == FAMILY_BERT)
+        lacks(w, "the program: pretrain_bert.py, which has a head for sentences too");
+    if (m->family != FAMILY_LLAMA)
         return;
     fprintf(out, "--position-embedding-type rope\n--normalization %s\n%s%s",
             m->rms_norm ? "RMSNorm" : "LayerNorm", m->block.plain_mlp ? "" : "--swiglu\n",
@@ -313,7 +315,11 @@ static void write_megatron(const struct writer *w)
     if (megatron_has(w->model))
         write_megatron_model(w);
     else
-        lacks(w, "the model: only GPT's and Llama's kin are written");
+        lacks(w, w->model->family == FAMILY_BERT
+                     ? "the model: pretrain_bert.py has heads for masked tokens and sentences alone"
+                 : w->model->family == FAMILY_VIT
+                     ? "the model: Megatron-LM's programs for images are not written"
+                     : "the model: only GPT's, BERT's and Llama's kin are written");
     fprintf(out, "--micro-batch-size %" PRId64 "\n--global-batch-size %" PRId64 "\n",
             p->microbatches.size, plan_samples(p));
     fprintf(out, "--tensor-model-parallel-size %d\n--pipeline-model-parallel-size %d\n",

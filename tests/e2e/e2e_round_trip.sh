@@ -23,6 +23,7 @@ while found < jobs and tried < 6 * jobs:
     model = {"preset": pick("llama3.1-8b", "qwen3-0.6b", "qwen3-1.7b"), "seq": pick(2048, 4096)} if framework == "torchtitan" else {"preset": pick("llama3.2-1b", "qwen3-0.6b"), "seq": 2048} \
         if framework != "megatron" else {"family": "llama", "layers": layers, "hidden": pick(512, 1024), "heads": 16, "kv_heads": pick(16, 8, 4), "mlp": pick(2048, 2816),
         "seq": pick(512, 1024), "vocab": pick(32000, 50304), "tied_head": pick(0, 1), "qkv_bias": pick(0, 1), **pick({}, {}, {"experts": 8, "experts_active": 2, "expert_mlp": 512})}
+    if framework == "megatron": model = pick(model, model, {"preset": pick("gpt2", "gpt2-medium")}, {"preset": pick("bert-base", "bert-large") + ":task=mlm", "seq": pick(256, 512)})
     shard = pick("none", "optimizer") if framework == "megatron" else pick("none", "gradients", "weights") if framework in ("torchtitan", "deepspeed") else pick("gradients", "weights")
     job = {"model": model, "cluster": f"h200-{nodes}x8", "data": {"kind": "synthetic"},
            "train": {"batch": {"global": width * pick(4, 8, 16), "micro": pick(1, 2)}, "dtype": "bf16", "framework": launched, "optimizer": {"kind": "adamw"},
@@ -39,6 +40,7 @@ while found < jobs and tried < 6 * jobs:
     a, text = json.loads(out.stdout), open(tmp + "/law.out").read()
     if any("model" in m and "its config" not in m for m in a["not_expressible"]): continue
     more = []
+    if "bert" in str(model): text = "pretrain_bert.py " + text
     if framework in ("deepspeed", "automodel"):
         name = tmp + "/law." + ("json" if framework == "deepspeed" else "yaml")
         open(name, "w").write(text)

@@ -128,56 +128,58 @@ static void values__are_those_of_the_programs(void **state)
         const char *framework, *text, *key, *want;
     } cases[] = {
   /* megatron/training/arguments.py, core/transformer/transformer_config.py */
-        {"megatron",   LLAMA,                                                                        "train.overlap",          "none"       },
-        {"megatron",   LLAMA " --tp-comm-overlap",                                                   "train.overlap",          "tensor"     },
+        {"megatron",   LLAMA,                                                                        "train.overlap",          "none"         },
+        {"megatron",   LLAMA " --tp-comm-overlap",                                                   "train.overlap",          "tensor"       },
         {"megatron",   MIX "--overlap-moe-expert-parallel-comm --tp-comm-overlap",                   "train.overlap",
-         "all"                                                                                                                              },
-        {"megatron",   MIX "--moe-token-dispatcher-type flex",                                       "train.dispatcher",       "flex"       },
-        {"megatron",   MIX "--moe-layer-freq ([0]*3+[1]*29)",                                        "model.dense_layers",     "3"          },
-        {"megatron",   MIX "--moe-layer-freq [0,1]*16",                                              "model.moe_every",        "2"          },
-        {"megatron",   MIX "--expert-tensor-parallel-size 1",                                        "pipeline.expert_tensor", "1"          },
+         "all"                                                                                                                                },
+        {"megatron",   MIX "--moe-token-dispatcher-type flex",                                       "train.dispatcher",       "flex"         },
+        {"megatron",   MIX "--moe-layer-freq ([0]*3+[1]*29)",                                        "model.dense_layers",     "3"            },
+        {"megatron",   MIX "--moe-layer-freq [0,1]*16",                                              "model.moe_every",        "2"            },
+        {"megatron",   MIX "--expert-tensor-parallel-size 1",                                        "pipeline.expert_tensor", "1"            },
         {"megatron",   LLAMA " --cp-comm-type a2a --context-parallel-size 2",                        "pipeline.context_comm",
-         "ulysses"                                                                                                                          },
-        {"megatron",   LLAMA " --grad-reduce-in-bf16",                                               "train.gradient_bytes",   "2"          },
-        {"megatron",   LLAMA " --num-distributed-optimizer-instances 2",                             "pipeline.shard_group",   "4"          },
-        {"megatron",   LLAMA " --optimizer muon",                                                    "train.optimizer.kind",   "sgd"        },
+         "ulysses"                                                                                                                            },
+        {"megatron",   LLAMA " --grad-reduce-in-bf16",                                               "train.gradient_bytes",   "2"            },
+        {"megatron",   LLAMA " --num-distributed-optimizer-instances 2",                             "pipeline.shard_group",   "4"            },
+        {"megatron",   LLAMA " --optimizer muon",                                                    "train.optimizer.kind",   "sgd"          },
         {"megatron",
          LLAMA " --use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params",
-         "pipeline.shard",                                                                                                     "weights"    },
-        {"megatron",   LLAMA " --mtp-num-layers 1",                                                  "model.layers",           "33"         },
-        {"megatron",   LLAMA " --cuda-graph-impl full_iteration",                                    "train.cuda_graphs",      "step"       },
+         "pipeline.shard",                                                                                                     "weights"      },
+        {"megatron",   LLAMA " --mtp-num-layers 1",                                                  "model.layers",           "33"           },
+        {"megatron",   LLAMA " --cuda-graph-impl full_iteration",                                    "train.cuda_graphs",      "step"         },
  /* torchtitan/distributed/parallel_dims.py */
-        {"torchtitan", TITAN "--parallelism.context_parallel_degree 4",                              "pipeline.context",       "4"          },
+        {"torchtitan", TITAN "--parallelism.context_parallel_degree 4",                              "pipeline.context",       "4"            },
         {"torchtitan", TITAN "--parallelism.data_parallel_replicate_degree 4",
-         "pipeline.shard_group",                                                                                               "16"         },
+         "pipeline.shard_group",                                                                                               "16"           },
         {"torchtitan", TITAN "--parallelism.fsdp-reshard-after-forward=never",                       "pipeline.shard",
-         "gradients"                                                                                                                        },
-        {"torchtitan", TITAN "activation-checkpoint:full",                                           "pipeline.recompute",     "layer"      },
+         "gradients"                                                                                                                          },
+        {"torchtitan", TITAN "activation-checkpoint:full",                                           "pipeline.recompute",     "layer"        },
         {"torchtitan",
          TITAN "--parallelism.pipeline_parallel_degree 4 --parallelism.pipeline_parallel_schedule "
-               "interleaved1f1b",                                                                    "pipeline.schedule",      "interleaved"},
+               "interleaved1f1b",                                                                    "pipeline.schedule",      "interleaved"  },
  /* deepspeed/runtime/config.py */
-        {"deepspeed",  ZERO "{\"stage\": 3}}",                                                       "train.batch.global",     "512"        },
-        {"deepspeed",  ZERO "{\"stage\": 3}}",                                                       "pipeline.shard",         "weights"    },
-        {"deepspeed",  ZERO "{\"stage\": 2}, \"bf16\": {\"enabled\": true}}",                        "train.dtype",            "bf16"       },
+        {"deepspeed",  ZERO "{\"stage\": 3}}",                                                       "train.batch.global",     "512"          },
+        {"deepspeed",  ZERO "{\"stage\": 3}}",                                                       "pipeline.shard",         "weights"      },
+        {"deepspeed",  ZERO "{\"stage\": 2}, \"bf16\": {\"enabled\": true}}",                        "train.dtype",            "bf16"         },
         {"deepspeed",  ZERO "{\"stage\": 2, \"offload_optimizer\": {\"device\": \"cpu\"}}}",
-         "pipeline.offload",                                                                                                   "optimizer"  },
+         "pipeline.offload",                                                                                                   "optimizer"    },
         {"deepspeed",  ZERO "{\"stage\": 1, \"overlap_comm\": true, \"reduce_bucket_size\": 5e7}}",
-         "pipeline.bucket_bytes",                                                                                              "200000000"  },
+         "pipeline.bucket_bytes",                                                                                              "200000000"    },
  /* transformers/training_args.py */
         {"hf",
          "train.py --model_name_or_path meta-llama/Llama-2-7b-hf --bf16 True "
-         "--per_device_train_batch_size 4 --gradient_accumulation_steps 2 --output_dir x",           "train.batch.global",     "512"        },
+         "--per_device_train_batch_size 4 --gradient_accumulation_steps 2 --output_dir x",           "train.batch.global",     "512"          },
         {"hf",         "train.py --model_name_or_path gpt2 --bf16 --gradient_checkpointing",
-         "pipeline.recompute",                                                                                                 "layer"      },
+         "pipeline.recompute",                                                                                                 "layer"        },
         {"hf",         "train.py --model_name_or_path gpt2 --fsdp \"full_shard auto_wrap\"",
-         "pipeline.shard",                                                                                                     "weights"    },
+         "pipeline.shard",                                                                                                     "weights"      },
         {"hf",         "train.py --model_name_or_path gpt2 --fsdp \"shard_grad_op auto_wrap\"",
-         "pipeline.shard",                                                                                                     "gradients"  },
+         "pipeline.shard",                                                                                                     "gradients"    },
+        {"hf",         "train.py --model_name_or_path gpt2 --fsdp full_shard --torch_compile",
+         "train.framework",                                                                                                    "fsdp-compiled"},
         {"hf",
-         "{\"model_name_or_path\": \"gpt2\", \"fp16\": true, \"per_device_train_batch_size\": 2}",   "train.dtype",            "fp16"       },
+         "{\"model_name_or_path\": \"gpt2\", \"fp16\": true, \"per_device_train_batch_size\": 2}",   "train.dtype",            "fp16"         },
         {"hf",
-         "{\"deepspeed\": {\"zero_optimization\": {\"stage\": 3}, \"train_batch_size\": \"auto\"}}", "train.framework",        "deepspeed"  },
+         "{\"deepspeed\": {\"zero_optimization\": {\"stage\": 3}, \"train_batch_size\": \"auto\"}}", "train.framework",        "deepspeed"    },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct command_job made = {0};
@@ -218,6 +220,8 @@ static void refusals__name_rule_and_numbers(void **state)
         {"hf",         "train.py --use_cpu True",                                            "nothing runs on a GPU"                                    },
         {"megatron",   "pretrain_t5.py --num-layers 12 --hidden-size 768",
          "pretrain_t5.py is not read"                                                                                                                   },
+        {"megatron",   LLAMA " --cp-comm-type a2a+p2p",
+         "must be one of p2p all_gather allgather a2a, got 'a2a+p2p'"                                                                                   },
         {"jax",        "x",                                                                  "must be one of megatron torchtitan deepspeed hf automodel"},
         {"megatron",   "no-such-script.sh",                                                  "cannot read the script"                                   },
     };
@@ -319,6 +323,20 @@ static void files_and_launchers__are_followed(void **state)
         {"am.yaml",   "step_scheduler: {global_batch_size: 32, local_batch_size: 4}\n"
                     "model: {pretrained_model_name_or_path: Qwen/Qwen3-0.6B}\n"
                     "distributed: {strategy: ddp, activation_checkpointing: selective}\n"},
+        {"cut.sh",
+         "torchrun pretrain_gpt.py --num-layers 24 --hidden-size 2048 --num-attention-heads 16 \\\n"
+         "  --seq-length 2048 --max-position-embeddings 2048 --vocab-size 50304 --micro-batch-size "
+         "2 "
+         "--tensor-model-parallel-size 2\n  --bf16 --use-distributed-optimizer\n"                           },
+        {"t.sh",
+         "EXTRA=\"--tensor-model-parallel-size 2\"\n[[ -n \"$USE_SP\" ]] && EXTRA+=\" "
+         "--sequence-parallel\"\n[ \"${PP:-1}\" -gt 1 ] && EXTRA=\"$EXTRA "
+         "--pipeline-model-parallel-size $PP\"\n[ 1 -eq 2 ] || EXTRA+=\" --bf16\"\n"
+         "[ 1 -eq 1 ] && [ 2 -eq 1 ] && { EXTRA+=\" --fp16\"; EXTRA+=\" --fp8-format e4m3\"; }\n"
+         "[ 1 -eq 1 ] || exit 1\ncd /tmp && torchrun --nproc-per-node 8 pretrain_gpt.py "
+         "--num-layers 24 "
+         "--hidden-size 2048 --num-attention-heads 16 --seq-length 2048 --max-position-embeddings "
+         "2048 --vocab-size 50304 --micro-batch-size 2 $EXTRA\n"                                            },
         {"m.sh",
          "export LAUNCHER=\"python -m torch.distributed.run --nproc_per_node 8\"\n"
          "export CMD=\"pretrain_gpt.py --num-layers 24 --hidden-size 2048 --num-attention-heads 16 "
@@ -331,34 +349,41 @@ static void files_and_launchers__are_followed(void **state)
         const char *framework, *text, *key,
             *want; /* of the job; NULL: of not_counted, or the error */
     } cases[] = {
-        {"hf",         "lf.yaml",                                                                           "pipeline.shard",     "weights"                                            },
-        {"hf",         "lf.yaml",                                                                           "train.framework",    "deepspeed"                                          },
-        {"hf",         "gone.yaml",                                                                         NULL,                 "no-such.json"                                       },
+        {"hf",         "lf.yaml",                                                                           "pipeline.shard",             "weights"                                            },
+        {"hf",         "lf.yaml",                                                                           "train.framework",            "deepspeed"                                          },
+        {"hf",         "gone.yaml",                                                                         NULL,                         "no-such.json"                                       },
         {"hf",
          "accelerate launch --config_file acc.yaml t.py " HF "--gradient_accumulation_steps 4",
-         "pipeline.offload",                                                                                                      "optimizer"                                          },
+         "pipeline.offload",                                                                                                              "optimizer"                                          },
         {"hf",
          "accelerate launch --config_file acc.yaml t.py " HF "--gradient_accumulation_steps 4",
-         NULL,                                                                                                                    "num_processes 4: the cluster's 8 devices"           },
+         NULL,                                                                                                                            "num_processes 4: the cluster's 8 devices"           },
         {"hf",         "accelerate launch --config_file acc.yaml t.py " HF,                                 NULL,
          "deepspeed_config.gradient_accumulation_steps 4 must be gradient_accumulation_steps, got "
-         "1"                                                                                                                                                                           },
+         "1"                                                                                                                                                                                   },
         {"hf",         "deepspeed --include=localhost:2,3 t.py --deepspeed --deepspeed_config z3.json " HF,
-         "pipeline.shard",                                                                                                        "weights"                                            },
+         "pipeline.shard",                                                                                                                "weights"                                            },
         {"hf",         "deepspeed --include=localhost:2,3 t.py --deepspeed z3.json " HF,                    NULL,
-         "deepspeed starts 2 processes"                                                                                                                                                },
+         "deepspeed starts 2 processes"                                                                                                                                                        },
         {"hf",         "deepspeed -i a:0,1@b:0,1 t.py --deepspeed z3.json " HF,                             NULL,
-         "deepspeed starts 4 processes"                                                                                                                                                },
-        {"hf",         "run_clm.py --config_name gpt2 --block_size 512",                                    "model.preset",       "gpt2"                                               },
-        {"deepspeed",  "ds.json",                                                                           "pipeline.shard",     "gradients"                                          },
-        {"automodel",  "am.yaml",                                                                           "train.batch.global", "32"                                                 },
-        {"automodel",  "am.yaml",                                                                           "pipeline.recompute", "never"                                              },
-        {"automodel",  "am.yaml",                                                                           NULL,                 "activation_checkpointing selective: none is counted"},
-        {"megatron",   "m.sh",                                                                              "pipeline.tensor",    "2"                                                  },
+         "deepspeed starts 4 processes"                                                                                                                                                        },
+        {"hf",         "run_clm.py --config_name gpt2 --block_size 512",                                    "model.preset",               "gpt2"                                               },
+        {"deepspeed",  "ds.json",                                                                           "pipeline.shard",             "gradients"                                          },
+        {"automodel",  "am.yaml",                                                                           "train.batch.global",         "32"                                                 },
+        {"automodel",  "am.yaml",                                                                           "pipeline.recompute",         "never"                                              },
+        {"automodel",  "am.yaml",                                                                           NULL,                         "activation_checkpointing selective: none is counted"},
+        {"megatron",   "m.sh",                                                                              "pipeline.tensor",            "2"                                                  },
+        {"megatron",   "t.sh",                                                                              "pipeline.sequence_parallel", "false"                                              },
+        {"megatron",   "t.sh",                                                                              "pipeline.num_stages",        "1"                                                  },
+        {"megatron",   "t.sh",                                                                              "train.dtype",                "bf16"                                               },
+        {"megatron",   "t.sh",                                                                              NULL,                         "a test is not evaluated, and taken as false: -n"    },
+        {"megatron",   "USE_SP=1 PP=2 t.sh",                                                                "pipeline.sequence_parallel", "true"                                               },
+        {"megatron",   "USE_SP=1 PP=2 t.sh",                                                                "pipeline.num_stages",        "2"                                                  },
+        {"megatron",   "USE_SP= PP=2 t.sh",                                                                 "pipeline.sequence_parallel", "false"                                              },
         {"torchtitan", "NGPU=4 MODULE=llama3 CONFIG=llama3_8b ./run_train.sh --training.steps 9",
-         "model.preset",                                                                                                          "llama3.1-8b"                                        },
+         "model.preset",                                                                                                                  "llama3.1-8b"                                        },
         {"torchtitan", "NGPU=4 MODULE=llama3 CONFIG=llama3_8b ./run_train.sh --training.steps 9",
-         NULL,                                                                                                                    "NGPU 4: the cluster's 8 devices are counted"        },
+         NULL,                                                                                                                            "NGPU 4: the cluster's 8 devices are counted"        },
     };
     char folder[] = "/tmp/elapse-files-XXXXXX", home[4096];
     assert_true(getcwd(home, sizeof home) && mkdtemp(folder) && chdir(folder) == 0);
