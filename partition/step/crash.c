@@ -503,7 +503,8 @@ static double settle(struct lp *lp, double tolerance, double least, double *shar
             memcpy(share, lp->share, (size_t)lp->works * sizeof *share);
         }
         below = bound > below ? bound : below;
-        if (above - below <= tolerance * above + least || !(mean_product(lp, 0, 0) < INFINITY))
+        const bool met = above < INFINITY && above - below <= tolerance * above + least;
+        if (met || !(mean_product(lp, 0, 0) < INFINITY))
             break;
         iterate(lp);
     }
