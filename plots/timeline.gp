@@ -1,7 +1,7 @@
 # timeline.gp - Gantt charts of one training step, a panel a source (simulated, measured), a lane a rank.
 #
 # Set before: panels, span (common x range), time_unit, lanes_all, width_px, height_px, left_px (room for the names of lanes), crowded (1: bars too narrow for borders); of panel p: title_p, lanes_p, ytics_p (a command);
-# num_kinds, kinds[], colours[]. $ops_p: start end lane colour label, a row an op; lane 0 is rank 0.
+# num_kinds, kinds[], colours[]. shared (1: some backwards leave weight gradients out); $ops_p: start end lane colour share label, a row an op; lane 0 is rank 0.
 key_px = 190.0; title_px = 38.0; axis_px = 42.0; label_px = 30.0
 unit = (height_px - panels*(title_px + axis_px) - label_px)/(lanes_all*height_px)
 set multiplot
@@ -27,7 +27,8 @@ do for [p = 1:panels] {
     if (p == panels) { set xlabel "time, ".time_unit offset 0,0.3 } else { unset xlabel }
     data = sprintf("$ops_%d", p)
     plot data using 1:3:1:2:($3-0.4):($3+0.4):4 with boxxyerror fc rgb variable lw 0.4 notitle, \
-         data using (($1+$2)/2):3:5 with labels notitle
+         for [k = 1:shared] data using ($5 > 0.005 ? $1 : NaN):3:1:2:($3+0.4-0.8*$5):($3+0.4) with boxxyerror fs transparent pattern 4 noborder fc rgb "#333333" notitle, \
+         data using (($1+$2)/2):3:6 with labels notitle
 }
 # The key has a plot of its own, so that a low panel does not break it into columns.
 set lmargin at screen 1 - (key_px - 10)/width_px
@@ -41,5 +42,6 @@ unset title
 unset xlabel
 set key inside left top
 plot [0:1] [0:1] NaN notitle, \
-     for [i = 1:num_kinds] keyentry with boxes fs solid fc rgb colours[i] title kinds[i]
+     for [i = 1:num_kinds] keyentry with boxes fs solid fc rgb colours[i] title kinds[i], \
+     for [i = 1:shared] keyentry with boxes fs pattern 4 fc rgb "#333333" title "share left out"
 unset multiplot

@@ -39,8 +39,9 @@ static int shown_index(int kind)
 
 struct panel {
     char title[256];
-    const struct op_row *ops; /* borrowed */
-    struct op_row *owned;     /* the ops of a simulation; NULL: borrowed from a run */
+    const struct op_row *ops;           /* borrowed */
+    const struct freeze_shares *shares; /* borrowed; of weight gradients that backwards leave out */
+    struct op_row *owned;               /* the ops of a simulation; NULL: borrowed from a run */
     int64_t num_ops, span_ns;
     int num_ranks, num_lanes; /* lanes of all replicas */
     int shown_lanes;
@@ -49,7 +50,7 @@ struct panel {
 struct timeline {
     struct panel panels[MAX_PANELS];
     int num_panels;
-    bool used[NUM_SHOWN];
+    bool used[NUM_SHOWN], shared; /* shared: a bar is hatched */
 };
 
 static void timeline_clear(struct timeline *t)
@@ -66,6 +67,7 @@ static enum status add_simulated(struct timeline *t, const struct subject *s, st
     if (!panel->owned)
         return err_nomem(err);
     panel->ops = panel->owned;
+    panel->shares = &s->plan->shares;
     panel->num_ops = s->sim->num_ops;
     panel->span_ns = s->sim->step_ns;
     panel->num_ranks = s->plan->num_ranks;
@@ -176,7 +178,17 @@ static int64_t choose_window(struct timeline *t, int64_t span_ns)
     return ops > MAX_BARS ? span_ns / ops * WINDOW_BARS : span_ns;
 }
 
-/* Write the bars of a panel: start, end, lane, colour, label. */
+/* The share of its weight gradients that an op leaves out. */
+static double share_of(const struct panel *panel, const struct op_row *op)
+{
+    const struct freeze_shares *shares = panel->shares;
+    const bool leaves = op->op.kind == OP_B || op->op.kind == OP_W;
+    return shares && shares->share && leaves && op->op.microbatch < shares->num_micro_batches
+               ? shares_at(shares, op->op.stage, op->op.microbatch)
+               : 0;
+}
+
+/* Write the bars of a panel: start, end, lane, colour, share, label. */
 static void write_bars(FILE *out, struct timeline *t, int p, int64_t span_ns,
                        const struct time_unit *unit, bool dumb)
 {
@@ -189,9 +201,11 @@ static void write_bars(FILE *out, struct timeline *t, int p, int64_t span_ns,
         if (shown < 0 || op->end_ns <= op->start_ns || lane >= panel->shown_lanes ||
             op->start_ns > span_ns)
             continue;
+        const double share = share_of(panel, op);
         t->used[shown] = true;
-        fprintf(out, "%.6f %.6f %d 0x%s ", (double)op->start_ns / unit->ns,
-                (double)op->end_ns / unit->ns, (int)lane, shown_ops[shown].colour + 1);
+        t->shared = t->shared || share > 0.005;
+        fprintf(out, "%.6f %.6f %d 0x%s %.3f ", (double)op->start_ns / unit->ns,
+                (double)op->end_ns / unit->ns, (int)lane, shown_ops[shown].colour + 1, share);
         write_label(out, op, span_ns, dumb);
     }
     fputs("EOD\n", out);
@@ -273,7 +287,7 @@ static enum status draw(struct figure_call *call, struct timeline *t, struct err
             fprintf(out, "kinds[%d] = '%s'\ncolours[%d] = '%s'\n", used + 1, shown_ops[i].name,
                     used + 1, shown_ops[i].colour),
                 used++;
-    fprintf(out, "num_kinds = %d\n", used);
+    fprintf(out, "num_kinds = %d\nshared = %d\n", used, t->shared);
     return figure_end(call, script_timeline, err);
 }
 

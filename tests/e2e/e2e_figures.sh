@@ -57,6 +57,8 @@ drawn "a timeline of a job" 'small, simulated' 'pipeline 1 rank 3: [0-9]+ % idle
 drawn "of a plan file" 'plan, simulated' 'K=4 R=2 M=4 1f1b' -- "$elapse" plot timeline "$tmp/plan.json"
 drawn "with frozen layers that are read from the cache" 'C cache read' -- \
     "$elapse" plot timeline "$job" --frozen 2 --cached --set pipeline.num_stages=2
+drawn "with shares of weight gradients left out" 'share left out' -- \
+    "$elapse" plot timeline "$job" --set freeze.policy=timed --set freeze.max_share=0.5
 drawn "two plans over each other" 'K=4 R=2' 'K=2 R=2' -- "$elapse" plot timeline "$job" "$tmp/plan.json" \
     --set pipeline.num_stages=2
 drawn "throughput of a job's simulated run" 'F=2 K=' 'samples per second' -- "$elapse" plot throughput "$job"
