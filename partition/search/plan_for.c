@@ -8,7 +8,9 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "partition/cost/lighter_cost.h"
 #include "partition/plan/autodp.h"
 #include "partition/plan/balance.h"
 #include "partition/search/turn.h"
@@ -456,18 +458,90 @@ enum status plan_only(const struct job *job, const struct setting *setting,
     return rc == OK ? planner_only(&problem, &options, any_cut, plan, err) : rc;
 }
 
+/* Forward and backward of a full micro-batch in each stage. */
+static enum status time_stages(const struct setting *setting, const struct plan *plan,
+                               int64_t *stage_ns, struct err *err)
+{
+    struct workload workload = {0};
+    struct schedule full = {0};
+    const enum status rc = plan_lower(setting, plan, &workload, &full, err);
+    for (int s = 0; rc == OK && s < plan->num_stages; s++)
+        stage_ns[s] = workload_stage_ns(&workload, s);
+    schedule_clear(&full);
+    workload_clear(&workload);
+    return rc;
+}
+
+/* Whether two plans differ in their cuts at most. */
+static bool same_but_cut(const struct plan *a, const struct plan *b)
+{
+    return a->num_ranks == b->num_ranks && a->num_stages == b->num_stages &&
+           a->num_pipelines == b->num_pipelines && a->batch == b->batch &&
+           a->microbatches.count == b->microbatches.count && a->schedule == b->schedule &&
+           a->frozen == b->frozen && a->recompute == b->recompute &&
+           a->num_frozen_layers == b->num_frozen_layers;
+}
+
+/* Stages that leave out weight gradients can hold more items. Cut anew by costs of which shares of
+ * max_share are gone, with all else as chosen, and take that cut if the step ends sooner. */
+static enum status move_cut(const struct job *job, const struct setting *setting,
+                            const struct run_state *state, const struct planner_judge *judge,
+                            struct planner_result *result, struct err *err)
+{
+    struct plan *plan = &result->plan;
+    struct lighter_cost lighter;
+    struct planner_problem problem;
+    struct planner_options options;
+    struct planner_result other = {0};
+    struct planner_candidate next = {0};
+    struct err why = {0};
+    lighter_cost_init(setting->cost, 1 - job->freeze.max_share, &lighter);
+    const struct setting light = {setting->model, setting->cluster, &lighter.cost};
+    enum status rc = set_problem(job, &light, state, &problem, &options, &why);
+    options.num_ranks = plan->num_ranks;
+    options.num_replicas = plan->num_pipelines;
+    options.num_microbatches = plan->microbatches.count;
+    options.microbatch_size = AUTO;
+    options.schedules = 1u << plan->schedule;
+    options.chunks = plan->chunks;
+    THEN(solve(job, state, &problem, &options, &other, &why));
+    const size_t cut = ((size_t)plan->num_stages + 1) * sizeof *plan->first_item;
+    if (rc == OK && same_but_cut(plan, &other.plan) &&
+        memcmp(plan->first_item, other.plan.first_item, cut) != 0) {
+        rc = plan_copy(plan, &next.plan, &why);
+        if (rc == OK)
+            memcpy(next.plan.first_item, other.plan.first_item, cut);
+        shares_free(&next.plan.shares);
+        THEN(time_plan(setting, judge, &next, &why));
+        THEN(plan_set_shares(setting, job->freeze.max_share, &next.plan, &why));
+        if (rc == OK && next.plan.step_ns < plan->step_ns) {
+            rc = time_stages(setting, &next.plan, result->stage_ns, &why);
+            plan_clear(plan);
+            *plan = next.plan;
+            next.plan = (struct plan){0};
+        }
+    }
+    plan_clear(&next.plan);
+    planner_result_clear(&other);
+    return rc == ERR_NOMEM ? err_copy(err, &why) : OK; /* the plan stands without another cut */
+}
+
 /* Give the chosen plan its shares of weight gradients. */
 static enum status leave_out(const struct job *job, const struct setting *setting,
+                             const struct run_state *state, const struct planner_judge *judge,
                              struct planner_result *result, struct err *err)
 {
     const int64_t whole_ns = result->plan.step_ns;
-    const enum status rc = plan_set_shares(setting, job->freeze.max_share, &result->plan, err);
+    enum status rc = plan_set_shares(setting, job->freeze.max_share, &result->plan, err);
     if (rc == OK && !result->plan.shares.share && result->plan.num_frozen_layers == 0)
         return err_set(
             err, ERR_INPUT,
             "freeze.max_share %g: the backwards of model '%s' have no weight gradients to "
             "leave out",
             job->freeze.max_share, setting->model->name);
+    if (rc == OK && result->plan.shares.share && result->plan.num_stages > 1 && !greedy(job) &&
+        result->plan.schedule < SCHEDULE_SEARCH && !state->old)
+        rc = move_cut(job, setting, state, judge, result, err);
     if (rc == OK && result->plan.shares.share) {
         result->whole_ns = whole_ns;
         result->lower_bound_ns = 0; /* it is one of plans without shares */
@@ -504,7 +578,7 @@ enum status plan_for(const struct job *job, const struct setting *setting,
     if (rc == OK && job_searches(job))
         rc = search_order(job, setting, state, judge, &got, err);
     if (rc == OK && job->freeze.max_share > 0)
-        rc = leave_out(job, setting, &got, err);
+        rc = leave_out(job, setting, state, judge, &got, err);
     if (rc == OK) {
         *result = got;
         got = (struct planner_result){0};

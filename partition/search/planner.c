@@ -173,11 +173,8 @@ static enum status finish_plan(const struct search *search, const struct judged 
     THEN(schedule_memory(&full, &workload, plan.memory_bytes, search->err));
     if (rc != OK)
         goto out;
-    for (int s = 0; s < plan.num_stages; s++) {
-        const struct stage_cost *cost = &workload.stages[s];
-        bool frozen = s < workload.num_frozen_stages;
-        stages[s] = cost->op_ns[OP_F][MB_FULL] + (frozen ? 0 : cost->op_ns[OP_B][MB_FULL]);
-    }
+    for (int s = 0; s < plan.num_stages; s++)
+        stages[s] = workload_stage_ns(&workload, s);
     plan.step_ns = judged_ns(judged);
     *out = plan;
     plan = (struct plan){0};

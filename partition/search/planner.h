@@ -190,7 +190,7 @@ struct planner_result {
     int64_t *stage_ns;    /* owned, num_stages: forward + backward of one full micro-batch */
     double fill_ns;       /* cost of filling the cache, per step on average; step_ns lacks it */
     double samples_per_s; /* R * B / (step_ns + fill_ns) */
-    int64_t whole_ns;     /* of the plan's step if no backward left anything out; 0: none does */
+    int64_t whole_ns;     /* of the best plan without shares; 0: this one has none either */
     /* no plan in the search space, with any cut, processes the chosen plan's R * B samples in less
      * time; 0: its backwards have shares, or it was given */
     int64_t lower_bound_ns;

@@ -221,6 +221,14 @@ enum status workload_rebuild_bytes(const struct setting *setting, const struct p
 enum status workload_near(const struct setting *setting, const struct plan *plan,
                           const struct schedule *full, struct workload *workload, struct err *err);
 
+/* Forward and backward of a full micro-batch in a stage of the first class. */
+static inline int64_t workload_stage_ns(const struct workload *workload, int stage)
+{
+    const struct stage_cost *cost = &workload->stages[stage];
+    return cost->op_ns[OP_F][MB_FULL] +
+           (stage < workload->num_frozen_stages ? 0 : cost->op_ns[OP_B][MB_FULL]);
+}
+
 #ifdef __cplusplus
 }
 #endif

@@ -278,6 +278,24 @@ explained() { # the first share of each stage
 for row in json.load(sys.stdin)['shares']: print(round(100 * row[0]))") | awk '{ if ($1 != $NF) exit 1 }'
 }
 verify "plan: --explain says the shares of JSON" explained
+# Weight gradients take 4 of 6 ms in each of the first two items and none of 2 ms in the other six: cut after two, both stages
+# take 12 ms. Without any of them they do so after four: (M + K - 1)(f + i) is 72 ms.
+python3 - "$tmp/heavy.json" <<'PY'
+import json, sys
+items = [{"name": "i%d" % i, "layer": i, "params": 1, "act_bytes": 1, "stash_bytes": 1, "fwd_ns": "1ms", "bwd_input_ns": "1ms",
+          "bwd_weight_ns": "4ms" if i < 2 else "0ms"} for i in range(8)]
+json.dump({"name": "heavy", "per_microbatch": True, "items": items}, open(sys.argv[1], "w"))
+PY
+heavy=(plan --model "$tmp/heavy.json" --cluster h100-1x2 --batch 8 --set pipeline.num_stages=2 --set pipeline.num_microbatches=8
+    --set pipeline.num_replicas=1 --set pipeline.schedule=gpipe)
+cut_is() { # CUT ARGS...
+    local cut=$1
+    shift
+    "$elapse" "${heavy[@]}" "$@" --json | python3 -c "import json, sys; p = json.load(sys.stdin); assert p['cut'] == $cut, p['cut']"
+}
+verify "plan: the cut without shares" cut_is '[2, 6]'
+verify "plan: shares move it" cut_is '[4, 4]' --set freeze.max_share=1
+expect "plan: to equal stages" 0 '^step 72.0 ms' "$elapse" "${heavy[@]}" --set freeze.max_share=1
 expect "plan: no weight gradients, no shares" 2 "freeze.max_share 0.5: the backwards of model 'uniform' have no weight gradients" \
     "$elapse" plan --model uniform:layers=4,fwd=1ms,bwd_input=1ms,bwd_weight=0ms,act=1,params=1 --cluster h100-1x4 --batch 8 \
     --set pipeline.num_stages=4 --set freeze.max_share=0.5
