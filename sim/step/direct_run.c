@@ -24,11 +24,11 @@ struct mail {
 
 /* The transfers of one link, ring or TIED in the order of their starts: messages, or runs. */
 struct stream {
-    const struct mail *mail;
+    struct mail *mail; /* by micro-batch */
     const struct bucket_run *runs;
-    int count;
+    int count;                 /* 0: they take no time on the wire */
     int64_t wire_ns[MB_SIZES]; /* of a message, without the latency */
-    int64_t latency_ns;        /* of a run */
+    int64_t latency_ns;
 };
 
 struct direct {
@@ -36,7 +36,6 @@ struct direct {
     struct arrays arrays; /* all of these */
     struct mail *mail;    /* [run][link][micro-batch] */
     int64_t *excess;      /* the same: time that slowness added; NULL: nothing is slow */
-    int64_t *latency;     /* [run][link] */
     int64_t *now;         /* by proc: how far its list has run */
     int *stack, num_stacked;
     struct bucket_run *tied;         /* by replica */
@@ -53,35 +52,37 @@ static int64_t later(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-static int64_t mail_index(const struct direct *d, int replica, int link, int microbatch)
+/* The stream of a message that a proc sends or receives. */
+static inline struct stream *stream_of(const struct direct *d, const struct proc *p, int link)
 {
-    const struct step *step = d->step;
-    return ((int64_t)step->run_of[replica] * step->num_links + link) * step->num_microbatches +
-           microbatch;
+    return &d->streams[d->step->run_of[p->replica] * d->step->num_links + link];
 }
 
 /* --- the lists up to their tails --------------------------------------------------------------- */
+
+/* The time of a message from leaving to arrival. */
+static inline int64_t way_ns(const struct step *step, const struct stream *stream, struct op op)
+{
+    return stream->latency_ns + stream->wire_ns[mb_size(step, op.microbatch)];
+}
 
 static inline void send(struct direct *d, int proc, struct op op, int64_t now_ns)
 {
     struct step *step = d->step;
     struct proc *p = &step->procs[proc];
-    const struct workload *w = step->workload;
-    const int replica = p->replica, link = step_link(step, op);
-    const int64_t index = mail_index(d, replica, link, op.microbatch);
-    const int64_t latency = d->latency[step->run_of[replica] * step->num_links + link];
-    const int64_t ns = workload_edge_ns(w, w->class_of_replica[replica], link / 2, link & 1,
-                                        mb_size(step, op.microbatch));
-    struct mail *mail = &d->mail[index];
-    *mail = (struct mail){.arrive_ns = now_ns + later(ns, latency),
+    const int link = step_link(step, op);
+    const struct stream *stream = stream_of(d, p, link);
+    struct mail *mail = &stream->mail[op.microbatch];
+    const int64_t index = mail - d->mail;
+    *mail = (struct mail){.arrive_ns = now_ns + way_ns(step, stream, op),
                           .made_ns = (uint64_t)p->made_ns,
                           .cause = p->cause,
                           .sent = 1};
     if (d->excess)
         d->excess[index] = step_take_excess(p, link & 1);
     if (step->ops)
-        step_record_send(step, replica, link, op.microbatch, now_ns, mail->arrive_ns);
-    if (w->sends_blocking)
+        step_record_send(step, p->replica, link, op.microbatch, now_ns, mail->arrive_ns);
+    if (step->workload->sends_blocking)
         p->held = later(p->held, mail->arrive_ns);
     const int to = proc - p->rank + step->links[link].to_rank;
     if (step->procs[to].state == PROC_MESSAGE && step->procs[to].wait_message == index) {
@@ -95,9 +96,10 @@ static inline int64_t receive(struct direct *d, int proc, struct op op, int64_t 
 {
     struct step *step = d->step;
     struct proc *p = &step->procs[proc];
-    const int replica = p->replica, link = step_link(step, op);
-    const int64_t index = mail_index(d, replica, link, op.microbatch);
-    const struct mail *mail = &d->mail[index];
+    const int link = step_link(step, op);
+    const struct stream *stream = stream_of(d, p, link);
+    const struct mail *mail = &stream->mail[op.microbatch];
+    const int64_t index = mail - d->mail;
     if (!mail->sent) {
         p->state = PROC_MESSAGE;
         p->wait_message = index;
@@ -105,13 +107,9 @@ static inline int64_t receive(struct direct *d, int proc, struct op op, int64_t 
     }
     if (mail->arrive_ns <= now_ns)
         return now_ns;
-    const struct workload *w = step->workload;
-    const int64_t ns = workload_edge_ns(w, w->class_of_replica[replica], link / 2, link & 1,
-                                        mb_size(step, op.microbatch));
-    const int64_t latency = d->latency[step->run_of[replica] * step->num_links + link];
     const struct arrival arrival = {.grad = link & 1,
                                     .cause = (uint8_t)mail->cause,
-                                    .sent_ns = mail->arrive_ns - later(ns, latency),
+                                    .sent_ns = mail->arrive_ns - way_ns(step, stream, op),
                                     .made_ns = (int64_t)mail->made_ns,
                                     .excess_ns = d->excess ? d->excess[index] : 0};
     step_woken(p, &arrival, mail->arrive_ns);
@@ -482,26 +480,36 @@ static void use_paths(struct direct *d, bool count)
     }
 }
 
-/* Set up the streams. Returns false if a link does not carry every micro-batch. */
+/* Set up the streams of messages, which send() and receive() read. */
+static void find_ways(struct direct *d)
+{
+    const struct step *step = d->step;
+    for (int i = 0; i < step->num_runs * step->num_links; i++) {
+        const int run = i / step->num_links, l = i % step->num_links;
+        struct stream *stream = &d->streams[i];
+        stream->mail = d->mail + (ptrdiff_t)i * step->num_microbatches;
+        stream->latency_ns = step_latency_ns(step, step->runs[run].replica, l);
+        for (int mb = 0; mb < MB_SIZES; mb++)
+            stream->wire_ns[mb] =
+                later(0, workload_edge_ns(step->workload, step_class(step, run), l / 2, l & 1, mb) -
+                             stream->latency_ns);
+    }
+}
+
+/* Count the transfers of each stream. Returns false if a link does not carry every micro-batch. */
 static bool find_streams(struct direct *d)
 {
     const struct step *step = d->step;
     const struct workload *w = step->workload;
     const int L = step->num_links, M = step->num_microbatches;
-    for (int r = 0; r < step->num_pipelines; r++)
-        for (int l = 0; l < L && step_runs(step, r); l++) {
-            const int64_t sent =
-                step->links[l].num_sent[MB_FULL] + step->links[l].num_sent[MB_LAST];
-            struct stream stream = {.mail = &d->mail[mail_index(d, r, l, 0)], .count = M};
-            for (int mb = 0; mb < MB_SIZES; mb++)
-                stream.wire_ns[mb] =
-                    later(0, workload_edge_ns(w, w->class_of_replica[r], l / 2, l & 1, mb) -
-                                 d->latency[step->run_of[r] * L + l]);
-            if (sent > 0 && sent < M)
-                return false;
-            if (sent > 0 && stream.wire_ns[MB_FULL] + stream.wire_ns[MB_LAST] > 0)
-                d->streams[step->run_of[r] * L + l] = stream;
-        }
+    for (int i = 0; i < step->num_runs * L; i++) {
+        const int64_t *num = step->links[i % L].num_sent, sent = num[MB_FULL] + num[MB_LAST];
+        struct stream *stream = &d->streams[i];
+        if (sent > 0 && sent < M)
+            return false;
+        if (sent > 0 && stream->wire_ns[MB_FULL] + stream->wire_ns[MB_LAST] > 0)
+            stream->count = M;
+    }
     struct stream *at = &d->streams[step->num_runs * L];
     for (int s = 0; s < w->num_stages; s++)
         *at++ = (struct stream){.runs = &step->buckets[w->first_bucket[s]],
@@ -560,7 +568,6 @@ static enum status direct_init(struct direct *d, struct err *err)
     if (drawn || step->slow)
         d->excess =
             arrays_new(&d->arrays, links, (size_t)step->num_microbatches * sizeof *d->excess);
-    d->latency = arrays_new(&d->arrays, links, sizeof *d->latency);
     d->now = arrays_new(&d->arrays, (size_t)step->num_procs, sizeof *d->now);
     d->stack = arrays_new(&d->arrays, (size_t)step->num_ranks, sizeof *d->stack);
     d->tied = arrays_new(&d->arrays, n, sizeof *d->tied);
@@ -569,9 +576,7 @@ static enum status direct_init(struct direct *d, struct err *err)
     d->streams = arrays_new(&d->arrays, (size_t)d->num_streams + 1, sizeof *d->streams);
     if (d->arrays.failed)
         return err_nomem(err);
-    for (int i = 0; i < step->num_runs; i++)
-        for (int l = 0; l < step->num_links; l++)
-            d->latency[i * step->num_links + l] = step_latency_ns(step, step->runs[i].replica, l);
+    find_ways(d);
     return OK;
 }
 
