@@ -1,7 +1,7 @@
 /* The tables of a step and the accounts of its devices.
  *
  * step_init() counts what the lists hold and walks their memory. The engine then reports ops, waits
- * and messages, and mark_idle() splits a device's idle time by cause: a device has one mark, up to
+ * and messages, and step_mark_idle() splits a device's idle time by cause: a device has one mark, up to
  * which its time is accounted for. */
 #include "sim/step/step.h"
 
@@ -269,103 +269,34 @@ void step_record_send(struct step *step, int replica, int link, int microbatch, 
                 end_ns);
 }
 
-static void mark_idle(struct proc *p, enum idle_cause cause, int64_t until_ns)
-{
-    if (until_ns > p->marked) {
-        p->idle[cause] += until_ns - p->marked;
-        p->marked = until_ns;
-        p->cause = (uint8_t)cause;
-    }
-}
-
-static bool same_op(struct op a, struct op b)
-{
-    return a.kind == b.kind && a.microbatch == b.microbatch && a.stage == b.stage;
-}
-
-void step_computed(struct step *step, int proc, struct op op, int64_t cost_ns, int64_t start_ns,
-                   int64_t end_ns)
-{
-    struct proc *p = &step->procs[proc];
-    int64_t ns = end_ns - start_ns, usual = cost_ns;
-    mark_idle(p, IDLE_TRANSFER, p->gate > p->held ? p->gate : p->held);
-    p->gate = p->held = 0;
-    mark_idle(p, IDLE_HOST, start_ns);
-    if (step->slow) {
-        const struct device *device = &step->cluster->devices[step->plan->device[proc]];
-        if (device->speed < 1)
-            usual = (int64_t)((double)cost_ns * device->speed);
-    }
-    if (same_op(op, p->full) &&
-        (start_ns < step->full_ns || (start_ns == step->full_ns && proc < step->full_proc))) {
-        step->full_ns = start_ns;
-        step->full_proc = proc;
-    }
-    p->made_ns = usual;
-    if (ns > usual) {
-        p->excess_ns[0] += ns - usual;
-        p->excess_ns[1] += ns - usual;
-    }
-    p->busy += ns;
-    if (ns > 0) {
-        if (p->first < 0)
-            p->first = start_ns;
-        p->last = end_ns;
-    }
-    if (op.kind == OP_B || op.kind == OP_I || op.kind == OP_W) {
-        p->backward_seen = true;
-        p->backward_end = end_ns;
-        if (op.kind != OP_W)
-            p->backward_ns = usual;
-    } else if ((op.kind == OP_F || op.kind == OP_Z) && op.microbatch != OP_WHOLE_BATCH) {
-        p->forward_left--;
-    }
-    p->marked = end_ns;
-    if (end_ns > p->end)
-        p->end = end_ns;
-    if (step->ops)
-        step_record(step, proc, op, start_ns, end_ns);
-}
-
-void step_copied(struct step *step, int proc, struct op op, int64_t start_ns, int64_t end_ns)
-{
-    struct proc *p = &step->procs[proc];
-    if (op.kind == OP_C)
-        p->gate = end_ns;
-    if (end_ns > p->end)
-        p->end = end_ns;
-    if (step->ops)
-        step_record(step, proc, op, start_ns, end_ns);
-}
-
 void step_woken(struct proc *p, const struct arrival *arrival, int64_t now_ns)
 {
     /* The maker was late up to here; the rest of the wait is the message's way. */
     const int64_t made = arrival->sent_ns < now_ns ? arrival->sent_ns : now_ns;
     if (made > p->marked) {
         if (p->first < 0 || (arrival->grad && !p->backward_seen)) {
-            mark_idle(p, IDLE_FILL, made);
+            step_mark_idle(p, IDLE_FILL, made);
         } else {
             int64_t wait = made - p->marked;
-            mark_idle(p, IDLE_STRAGGLER,
-                      p->marked + (arrival->excess_ns < wait ? arrival->excess_ns : wait));
+            step_mark_idle(p, IDLE_STRAGGLER,
+                           p->marked + (arrival->excess_ns < wait ? arrival->excess_ns : wait));
             const int64_t longer = arrival->made_ns - (arrival->grad ? p->backward_ns : p->made_ns);
             wait = made - p->marked;
             if (longer > 0)
-                mark_idle(p, IDLE_IMBALANCE, p->marked + (longer < wait ? longer : wait));
-            mark_idle(p,
-                      arrival->grad && p->forward_left == 0 ? IDLE_DRAIN
-                                                            : (enum idle_cause)arrival->cause,
-                      made);
+                step_mark_idle(p, IDLE_IMBALANCE, p->marked + (longer < wait ? longer : wait));
+            step_mark_idle(p,
+                           arrival->grad && p->forward_left == 0 ? IDLE_DRAIN
+                                                                 : (enum idle_cause)arrival->cause,
+                           made);
         }
     }
-    mark_idle(p, IDLE_TRANSFER, now_ns);
+    step_mark_idle(p, IDLE_TRANSFER, now_ns);
 }
 
 void step_reduced(struct proc *p, int64_t from_ns, int64_t now_ns)
 {
-    mark_idle(p, IDLE_DRAIN, from_ns < now_ns ? from_ns : now_ns);
-    mark_idle(p, IDLE_ALLREDUCE, now_ns);
+    step_mark_idle(p, IDLE_DRAIN, from_ns < now_ns ? from_ns : now_ns);
+    step_mark_idle(p, IDLE_ALLREDUCE, now_ns);
 }
 
 void step_together(struct step *step, int proc, struct op op, int64_t from_ns, int64_t now_ns)

@@ -162,14 +162,6 @@ void step_record(struct step *step, int proc, struct op op, int64_t start_ns, in
 void step_record_send(struct step *step, int replica, int link, int microbatch, int64_t start_ns,
                       int64_t end_ns);
 
-/* Account for a compute op that runs from start_ns to end_ns. cost_ns is its time in the workload.
- * The wait before it is counted as transfer while a cache read or a blocking send lasts, and then as
- * host time. */
-void step_computed(struct step *step, int proc, struct op op, int64_t cost_ns, int64_t start_ns,
-                   int64_t end_ns);
-/* Account for a C or P on its copy engine. */
-void step_copied(struct step *step, int proc, struct op op, int64_t start_ns, int64_t end_ns);
-
 /* A message as its receiver sees it. */
 struct arrival {
     bool grad;
@@ -187,6 +179,16 @@ void step_reduced(struct proc *proc, int64_t from_ns, int64_t now_ns);
 void step_together(struct step *step, int proc, struct op op, int64_t from_ns, int64_t now_ns);
 /* A bucket's all-reduce runs from start_ns to end_ns. */
 void step_bucket_done(struct step *step, int bucket, int64_t start_ns, int64_t end_ns);
+
+/* Count the time of a proc up to until_ns as idle by this cause, unless it is accounted for. */
+static inline void step_mark_idle(struct proc *p, enum idle_cause cause, int64_t until_ns)
+{
+    if (until_ns > p->marked) {
+        p->idle[cause] += until_ns - p->marked;
+        p->marked = until_ns;
+        p->cause = (uint8_t)cause;
+    }
+}
 
 /* Return the time that slowness has added since the proc's last message in that direction, and
  * reset it. */

@@ -1,5 +1,6 @@
-/* How long the ops of a step take, with jitter and spread, and when they start on their device. Both
- * ways to run a step (direct_run.c, event_run.c) start their ops here. Read step_start_op() first. */
+/* How long the ops of a step take, with jitter and spread, when they start on their device, and the
+ * account of it. Both ways to run a step (direct_run.c, event_run.c) start their ops here. Read
+ * step_start_op() first. */
 #include "sim/step/step.h"
 
 #include "partition/base/units.h"
@@ -61,6 +62,70 @@ static int64_t launch_ns(const struct step *step, struct proc *p)
     return step->async_host ? ++p->launches * step->cluster->host_op_ns : 0;
 }
 
+static bool same_op(struct op a, struct op b)
+{
+    return a.kind == b.kind && a.microbatch == b.microbatch && a.stage == b.stage;
+}
+
+/* Account for a compute op that runs from start_ns to end_ns. cost_ns is its time in the workload.
+ * The wait before it is counted as transfer while a cache read or a blocking send lasts, and then as
+ * host time. */
+static inline void computed(struct step *step, int proc, struct op op, int64_t cost_ns,
+                            int64_t start_ns, int64_t end_ns)
+{
+    struct proc *p = &step->procs[proc];
+    int64_t ns = end_ns - start_ns, usual = cost_ns;
+    step_mark_idle(p, IDLE_TRANSFER, p->gate > p->held ? p->gate : p->held);
+    p->gate = p->held = 0;
+    step_mark_idle(p, IDLE_HOST, start_ns);
+    if (step->slow) {
+        const struct device *device = &step->cluster->devices[step->plan->device[proc]];
+        if (device->speed < 1)
+            usual = (int64_t)((double)cost_ns * device->speed);
+    }
+    if (same_op(op, p->full) &&
+        (start_ns < step->full_ns || (start_ns == step->full_ns && proc < step->full_proc))) {
+        step->full_ns = start_ns;
+        step->full_proc = proc;
+    }
+    p->made_ns = usual;
+    if (ns > usual) {
+        p->excess_ns[0] += ns - usual;
+        p->excess_ns[1] += ns - usual;
+    }
+    p->busy += ns;
+    if (ns > 0) {
+        if (p->first < 0)
+            p->first = start_ns;
+        p->last = end_ns;
+    }
+    if (op.kind == OP_B || op.kind == OP_I || op.kind == OP_W) {
+        p->backward_seen = true;
+        p->backward_end = end_ns;
+        if (op.kind != OP_W)
+            p->backward_ns = usual;
+    } else if ((op.kind == OP_F || op.kind == OP_Z) && op.microbatch != OP_WHOLE_BATCH) {
+        p->forward_left--;
+    }
+    p->marked = end_ns;
+    if (end_ns > p->end)
+        p->end = end_ns;
+    if (step->ops)
+        step_record(step, proc, op, start_ns, end_ns);
+}
+
+/* Account for a C or P on its copy engine. */
+static void copied(struct step *step, int proc, struct op op, int64_t start_ns, int64_t end_ns)
+{
+    struct proc *p = &step->procs[proc];
+    if (op.kind == OP_C)
+        p->gate = end_ns;
+    if (end_ns > p->end)
+        p->end = end_ns;
+    if (step->ops)
+        step_record(step, proc, op, start_ns, end_ns);
+}
+
 void step_start_op(struct step *step, int proc, struct op op, int64_t now_ns, int64_t *start_ns,
                    int64_t *end_ns)
 {
@@ -73,7 +138,7 @@ void step_start_op(struct step *step, int proc, struct op op, int64_t now_ns, in
         ns = spread_draw(step, proc, p->pc, ns);
     if (step->options->jitter > 0) /* another draw than the spread's */
         ns = jittered(step, proc, p->pc + ((int64_t)1 << 40) * (step->options->low != NULL), ns);
-    step_computed(step, proc, op, cost, start, start + ns);
+    computed(step, proc, op, cost, start, start + ns);
     p->pc++;
     *start_ns = start;
     *end_ns = start + ns;
@@ -90,5 +155,5 @@ void step_start_copy(struct step *step, int proc, struct op op, int64_t now_ns)
     if (op.kind == OP_P && start < now_ns)
         start = now_ns;
     *engine = start + ns;
-    step_copied(step, proc, op, start, start + ns);
+    copied(step, proc, op, start, start + ns);
 }
