@@ -133,7 +133,7 @@ done
 "$elapse" sim --step --model $uniform --cluster 1x8 --sweep stages=4,5 --csv >"$tmp/table"
 expect "short words of the field are options" 0 '1f1b, PP 4 x DP 2 x TP 1, 4 micro-batches' "$elapse" sim --step --model $uniform --cluster 1x8 --pp 4 --dp 2 --microbatches 4
 expect "and axes of a sweep" 0 '"pp":4,.*"replicas":1' "$elapse" sim --step --model $uniform --cluster 1x8 --sweep pp=2,4 --microbatches 4
-check "every row has the columns of the head" test "$(awk -F, 'NR <= 3 { print NF }' <(sed "s/\"[^\"]*\"/x/" "$tmp/table") | sort -u)" = 27
+check "every row has the columns of the head" test "$(awk -F, 'NR <= 3 { print NF }' <(sed "s/\"[^\"]*\"/x/" "$tmp/table") | sort -u)" = 28
 check "a row without an answer says why in the last" grep -q '^5,*"\{0,1\}stages must be 1..4' "$tmp/table"
 step --sweep microbatches=1,8 --sweep schedule=gpipe,1f1b --table >"$tmp/people"
 check "a table for people has the chosen plan" grep -Eq '^ *microbatches +schedule +K +R +T +M schedule +step +bubble' "$tmp/people"
