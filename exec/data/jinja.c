@@ -45,7 +45,7 @@ struct node {
     int line;
     struct text text;
     struct value value;
-    value_function *function;
+    const struct named *function;
     struct node *a, *b, *c, *d, *first, *next;
 };
 
@@ -822,17 +822,21 @@ static struct args eval_args(struct run *run, const struct node *n)
 static struct value call_macro(struct run *run, const struct node *macro, const struct args *args)
 {
     struct scope *scope = new_scope(run, run->top), *before = run->scope;
-    int i = 0;
+    int i = 0, taken = 0;
     for (const struct node *p = macro->first; p; p = p->next, i++) {
         struct value value = i < args->count ? args->at[i] : (struct value){.text = p->text};
         for (int k = 0; k < args->num_named; k++)
             if (p->text.bytes == args->named[k].key.bytes &&
-                memcmp(p->text.at, args->named[k].key.at, p->text.bytes) == 0)
+                memcmp(p->text.at, args->named[k].key.at, p->text.bytes) == 0) {
                 value = args->named[k].value;
+                taken++;
+            }
         if (value.kind == K_UNDEFINED && p->a)
             value = eval(run, p->a);
         dict_set(&run->m, &scope->names, p->text, value);
     }
+    if (args->count > i || taken < args->num_named)
+        machine_fail(&run->m, "arguments that a macro does not name are not supported");
     run->scope = scope;
     const struct value text = capture(run, macro->b);
     run->scope = before;
@@ -846,10 +850,10 @@ static struct value eval_call(struct run *run, const struct node *n)
     const struct value callee = find_name(run, name);
     if (callee.kind == K_MACRO)
         return call_macro(run, callee.macro, &args);
-    value_function *function = callee.kind == K_UNDEFINED ? find_global(name) : NULL;
+    const struct named *function = callee.kind == K_UNDEFINED ? find_global(name) : NULL;
     if (!function)
         machine_fail(&run->m, "function '%.*s' is not supported", (int)name.bytes, name.at);
-    return function(&run->m, NULL, &args);
+    return value_call(&run->m, function, NULL, &args);
 }
 
 static bool compares(struct run *run, char op, const struct value *a, const struct value *b)
@@ -932,7 +936,7 @@ static struct value eval_kind(struct run *run, const struct node *n)
         args = eval_args(run, n->first);
         if (n->kind == N_METHOD && a.kind == K_UNDEFINED)
             machine_fail(&run->m, "'%.*s' is undefined", (int)a.text.bytes, a.text.at);
-        return n->function(&run->m, &a, &args);
+        return value_call(&run->m, n->function, &a, &args);
     case N_AND:
     case N_OR:
         a = eval(run, n->a);

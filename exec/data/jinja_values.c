@@ -721,16 +721,25 @@ FUNCTION(f_string)
     UNUSED(args);
     return value_text(value_str(m, of));
 }
+/* A text as a whole number, or cut off from a real one, or the default. */
 FUNCTION(f_int)
 {
-    UNUSED(args);
-    char text[32];
+    const struct value *other = arg(args, 0, "default");
+    char text[20], *end, *real_end;
     if (is_number(of))
         return value_int(of->kind == K_REAL && fabs(of->real) < 9e18 ? (int64_t)of->real
                                                                      : of->whole);
     const struct text from = strip(need_text(m, of), NULL, true, true);
-    snprintf(text, sizeof text, "%.*s", from.bytes < 20 ? (int)from.bytes : 20, from.at);
-    return value_int(strtoll(text, NULL, 10));
+    if (from.bytes >= sizeof text)
+        machine_fail(m, "int of a text of %zu bytes", from.bytes);
+    snprintf(text, sizeof text, "%.*s", (int)from.bytes, from.at);
+    const int64_t whole = strtoll(text, &end, 10);
+    if (*text && !*end)
+        return value_int(whole);
+    const double real = strtod(text, &real_end);
+    if (*text && !*real_end && fabs(real) < 9e18 && !strpbrk(text, "xX"))
+        return value_int((int64_t)real);
+    return other ? *other : value_int(0);
 }
 static struct value change_case(struct machine *m, const struct value *of, int first, int rest)
 {
@@ -766,11 +775,13 @@ FUNCTION(f_replace)
 {
     const struct text text = value_str(m, of), from = need_text(m, arg(args, 0, "old")),
                       to = need_text(m, arg(args, 1, "new"));
+    const struct value *most = arg(args, 2, "count");
     struct builder out = {0};
+    int64_t left = most && most->kind == K_INT && most->whole >= 0 ? most->whole : INT64_MAX;
     size_t at = 0, found;
     if (from.bytes == 0)
         machine_fail(m, "replace of an empty text is not supported");
-    for (; (found = find(text, from, at)) <= text.bytes; at = found + from.bytes) {
+    for (; left-- > 0 && (found = find(text, from, at)) <= text.bytes; at = found + from.bytes) {
         builder_add(m, &out, text_part(text, at, found));
         builder_add(m, &out, to);
     }
@@ -836,7 +847,7 @@ static struct value choose(struct machine *m, const struct value *of, const stru
 {
     const struct list *list = value_items(m, of);
     const struct value out = value_list(m), *name = arg(args, by_key, NULL);
-    value_function *test = name ? find_test(need_text(m, name)) : NULL;
+    const struct named *test = name ? find_test(need_text(m, name)) : NULL;
     struct args rest = {0};
     if (name && !test)
         machine_fail(m, "test '%.*s' is not supported", (int)name->text.bytes, name->text.at);
@@ -845,7 +856,7 @@ static struct value choose(struct machine *m, const struct value *of, const stru
     for (int i = 0; i < list->count; i++) {
         const struct value one =
             by_key ? value_item(m, &list->items[i], arg(args, 0, NULL)) : list->items[i];
-        const struct value is = test ? test(m, &one, &rest) : one;
+        const struct value is = test ? value_call(m, test, &one, &rest) : one;
         if (value_true(&is) == want)
             list_add(m, out.list, list->items[i]);
     }
@@ -871,13 +882,14 @@ FUNCTION(f_map)
 {
     const struct list *list = value_items(m, of);
     const struct value out = value_list(m), *key = arg(args, MAX_ARGS, "attribute");
-    value_function *filter = key ? NULL : find_filter(need_text(m, arg(args, 0, NULL)));
+    const struct named *filter = key ? NULL : find_filter(need_text(m, arg(args, 0, NULL)));
     const struct args none = {0};
     if (!key && (!filter || args->count != 1))
         machine_fail(m, "map takes attribute=, or the name of a filter");
     for (int i = 0; i < list->count; i++)
         list_add(m, out.list,
-                 key ? value_item(m, &list->items[i], key) : filter(m, &list->items[i], &none));
+                 key ? value_item(m, &list->items[i], key)
+                     : value_call(m, filter, &list->items[i], &none));
     return out;
 }
 FUNCTION(f_abs)
@@ -1068,116 +1080,132 @@ FUNCTION(t_divisible)
     return value_bool(!value_true(&rest));
 }
 
-struct named {
-    const char *name;
-    value_function *function;
-};
+struct value value_call(struct machine *m, const struct named *named, const struct value *of,
+                        const struct args *args)
+{
+    if (args->count > named->most)
+        machine_fail(m, "'%s' with %d arguments is not supported", named->name, args->count);
+    for (int i = 0; i < args->num_named; i++) {
+        const struct text key = args->named[i].key;
+        const char *at = named->words ? named->words : "";
+        size_t length = strcspn(at, " ");
+        while (*at && !(length == key.bytes && memcmp(at, key.at, length) == 0)) {
+            at += length + (at[length] == ' ');
+            length = strcspn(at, " ");
+        }
+        if (!*at && !(named->words && strcmp(named->words, "*") == 0))
+            machine_fail(m, "'%s' with '%.*s' is not supported", named->name, (int)key.bytes,
+                         key.at);
+    }
+    return named->function(m, of, args);
+}
+
 #define FIND(table, text)                                                                          \
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)                                      \
         if (text_is(text, table[i].name))                                                          \
-            return table[i].function;                                                              \
+            return &table[i];                                                                      \
     return NULL
 
-value_function *find_filter(struct text name)
+const struct named *find_filter(struct text name)
 {
     static const struct named filters[] = {
-        {"trim",       f_trim      },
-        {"length",     f_length    },
-        {"count",      f_length    },
-        {"tojson",     f_tojson    },
-        {"first",      f_first     },
-        {"last",       f_last      },
-        {"list",       f_list      },
-        {"string",     f_string    },
-        {"int",        f_int       },
-        {"lower",      f_lower     },
-        {"upper",      f_upper     },
-        {"capitalize", f_capitalize},
-        {"replace",    f_replace   },
-        {"join",       f_join      },
-        {"default",    f_default   },
-        {"d",          f_default   },
-        {"items",      f_items     },
-        {"reverse",    f_reverse   },
-        {"safe",       f_safe      },
-        {"selectattr", f_selectattr},
-        {"rejectattr", f_rejectattr},
-        {"select",     f_select    },
-        {"reject",     f_reject    },
-        {"map",        f_map       },
-        {"abs",        f_abs       },
+        {"trim",       f_trim,       1,        "chars"                },
+        {"length",     f_length,     0,        NULL                   },
+        {"count",      f_length,     0,        NULL                   },
+        {"tojson",     f_tojson,     1,        "indent ensure_ascii"  },
+        {"first",      f_first,      0,        NULL                   },
+        {"last",       f_last,       0,        NULL                   },
+        {"list",       f_list,       0,        NULL                   },
+        {"string",     f_string,     0,        NULL                   },
+        {"int",        f_int,        1,        "default"              },
+        {"lower",      f_lower,      0,        NULL                   },
+        {"upper",      f_upper,      0,        NULL                   },
+        {"capitalize", f_capitalize, 0,        NULL                   },
+        {"replace",    f_replace,    3,        "old new count"        },
+        {"join",       f_join,       2,        "d attribute"          },
+        {"default",    f_default,    2,        "default_value boolean"},
+        {"d",          f_default,    2,        "default_value boolean"},
+        {"items",      f_items,      0,        NULL                   },
+        {"reverse",    f_reverse,    0,        NULL                   },
+        {"safe",       f_safe,       0,        NULL                   },
+        {"selectattr", f_selectattr, MAX_ARGS, NULL                   },
+        {"rejectattr", f_rejectattr, MAX_ARGS, NULL                   },
+        {"select",     f_select,     MAX_ARGS, NULL                   },
+        {"reject",     f_reject,     MAX_ARGS, NULL                   },
+        {"map",        f_map,        1,        "attribute"            },
+        {"abs",        f_abs,        0,        NULL                   },
     };
     FIND(filters, name);
 }
 
-value_function *find_test(struct text name)
+const struct named *find_test(struct text name)
 {
     static const struct named tests[] = {
-        {"defined",     t_defined  },
-        {"undefined",   t_undefined},
-        {"none",        t_none     },
-        {"string",      t_string   },
-        {"mapping",     t_mapping  },
-        {"sequence",    t_sequence },
-        {"iterable",    t_iterable },
-        {"number",      t_number   },
-        {"integer",     t_integer  },
-        {"float",       t_float    },
-        {"boolean",     t_boolean  },
-        {"true",        t_true     },
-        {"false",       t_false    },
-        {"callable",    t_callable },
-        {"eq",          t_eq       },
-        {"equalto",     t_eq       },
-        {"==",          t_eq       },
-        {"ne",          t_ne       },
-        {"!=",          t_ne       },
-        {"in",          t_in       },
-        {"lt",          t_lt       },
-        {"lessthan",    t_lt       },
-        {"<",           t_lt       },
-        {"gt",          t_gt       },
-        {"greaterthan", t_gt       },
-        {">",           t_gt       },
-        {"le",          t_le       },
-        {"<=",          t_le       },
-        {"ge",          t_ge       },
-        {">=",          t_ge       },
-        {"odd",         t_odd      },
-        {"even",        t_even     },
-        {"divisibleby", t_divisible},
+        {"defined",     t_defined,   0, NULL},
+        {"undefined",   t_undefined, 0, NULL},
+        {"none",        t_none,      0, NULL},
+        {"string",      t_string,    0, NULL},
+        {"mapping",     t_mapping,   0, NULL},
+        {"sequence",    t_sequence,  0, NULL},
+        {"iterable",    t_iterable,  0, NULL},
+        {"number",      t_number,    0, NULL},
+        {"integer",     t_integer,   0, NULL},
+        {"float",       t_float,     0, NULL},
+        {"boolean",     t_boolean,   0, NULL},
+        {"true",        t_true,      0, NULL},
+        {"false",       t_false,     0, NULL},
+        {"callable",    t_callable,  0, NULL},
+        {"eq",          t_eq,        1, NULL},
+        {"equalto",     t_eq,        1, NULL},
+        {"==",          t_eq,        1, NULL},
+        {"ne",          t_ne,        1, NULL},
+        {"!=",          t_ne,        1, NULL},
+        {"in",          t_in,        1, NULL},
+        {"lt",          t_lt,        1, NULL},
+        {"lessthan",    t_lt,        1, NULL},
+        {"<",           t_lt,        1, NULL},
+        {"gt",          t_gt,        1, NULL},
+        {"greaterthan", t_gt,        1, NULL},
+        {">",           t_gt,        1, NULL},
+        {"le",          t_le,        1, NULL},
+        {"<=",          t_le,        1, NULL},
+        {"ge",          t_ge,        1, NULL},
+        {">=",          t_ge,        1, NULL},
+        {"odd",         t_odd,       0, NULL},
+        {"even",        t_even,      0, NULL},
+        {"divisibleby", t_divisible, 1, NULL},
     };
     FIND(tests, name);
 }
 
-value_function *find_method(struct text name)
+const struct named *find_method(struct text name)
 {
     static const struct named methods[] = {
-        {"strip",      m_strip     },
-        {"lstrip",     m_lstrip    },
-        {"rstrip",     m_rstrip    },
-        {"split",      m_split     },
-        {"startswith", m_startswith},
-        {"endswith",   m_endswith  },
-        {"replace",    f_replace   },
-        {"lower",      f_lower     },
-        {"upper",      f_upper     },
-        {"capitalize", f_capitalize},
-        {"get",        m_get       },
-        {"items",      m_items     },
-        {"keys",       m_keys      },
-        {"values",     m_values    },
+        {"strip",      m_strip,      1, NULL           },
+        {"lstrip",     m_lstrip,     1, NULL           },
+        {"rstrip",     m_rstrip,     1, NULL           },
+        {"split",      m_split,      2, "sep maxsplit" },
+        {"startswith", m_startswith, 1, NULL           },
+        {"endswith",   m_endswith,   1, NULL           },
+        {"replace",    f_replace,    3, "old new count"},
+        {"lower",      f_lower,      0, NULL           },
+        {"upper",      f_upper,      0, NULL           },
+        {"capitalize", f_capitalize, 0, NULL           },
+        {"get",        m_get,        2, NULL           },
+        {"items",      m_items,      0, NULL           },
+        {"keys",       m_keys,       0, NULL           },
+        {"values",     m_values,     0, NULL           },
     };
     FIND(methods, name);
 }
 
-value_function *find_global(struct text name)
+const struct named *find_global(struct text name)
 {
     static const struct named globals[] = {
-        {"raise_exception", g_raise       },
-        {"namespace",       g_namespace   },
-        {"range",           g_range       },
-        {"strftime_now",    g_strftime_now},
+        {"raise_exception", g_raise,        1, NULL},
+        {"namespace",       g_namespace,    0, "*" },
+        {"range",           g_range,        3, NULL},
+        {"strftime_now",    g_strftime_now, 1, NULL},
     };
     FIND(globals, name);
 }

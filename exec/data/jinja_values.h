@@ -106,10 +106,21 @@ struct value value_arithmetic(struct machine *m, char op, const struct value *a,
 
 typedef struct value value_function(struct machine *m, const struct value *of,
                                     const struct args *args);
+/* A function, and the arguments that it takes: at most so many without a name, and those of these names
+ * (between blanks; "*": any). */
+struct named {
+    const char *name;
+    value_function *function;
+    int most;
+    const char *words;
+};
 /* NULL: there is none of that name. */
-value_function *find_filter(struct text name);
-value_function *find_test(struct text name); /* it gives K_BOOL */
-value_function *find_method(struct text name);
-value_function *find_global(struct text name); /* `of` is NULL */
+const struct named *find_filter(struct text name);
+const struct named *find_test(struct text name); /* it gives K_BOOL */
+const struct named *find_method(struct text name);
+const struct named *find_global(struct text name); /* `of` is NULL */
+/* Fails for arguments that it does not take. */
+struct value value_call(struct machine *m, const struct named *named, const struct value *of,
+                        const struct args *args);
 
 #endif

@@ -408,6 +408,7 @@ FEATURES = [
     "{{ not true and false or 1 < 2 <= 2 }} {{ 1 in [1] }} {{ 'a' not in 'b' }} {{ 3 is odd }} {{ 4 is divisibleby 2 }} {{ 'x' is in ['x'] }} {{ 1 is not string }}",
     "{{ nothing | default('d') }} {{ '' | default('e', true) }} {{ messages[0].get('none', 'f') }} {{ messages[0].get('none') }}",
     "{{ 'a' 'b' }}{{ \"it's\" }}{{ 'it\\'s\\t\\x41\\q' }}{{ ('a', 'b') | last }}{{ (1) }}",
+    "{{ 'abca' | replace('a', 'x', 1) }} {{ 'abca'.replace('a', '', 1) }} {{ ' 7.9 ' | int }} {{ '1e2' | int }} {{ '12ab' | int }} {{ 'b' | int(7) }} {{ '' | int(default=8) }}",
     "{{ '5' | int + 1 }}{{ 2.0 }}{{ 1.5 if false else 0.1 }}{{ -3 | abs }}",
     "{{ 'a' is defined and 'b' }}{{ 0 or 'c' }}{{ messages[0]['content']['x'] }}",
     "{{ messages.role.x }}", "{{ raise_exception('no ' + 'way') }}", "{{ nothing + 'a' }}", "{{ 'a' + 1 }}", "{{ nothing.x }}", "{{ 1 / 0 }}", "{{ 'a' < 1 }}", "{{ none | length }}",

@@ -179,21 +179,29 @@ static void jinja_new__and_render_name_what_they_lack(void **state)
     static const struct {
         const char *template, *words;
     } cases[] = {
-        {"a\n{% include 'x' %}",                              "line 2: statement 'include' is not"},
-        {"{{ a | sort }}",                                    "filter 'sort' is not supported"    },
-        {"{{ a is upper }}",                                  "test 'upper' is not supported"     },
-        {"{{ a.encode() }}",                                  "method 'encode' is not supported"  },
-        {"{{ lipsum() }}",                                    "function 'lipsum' is not supported"},
-        {"{{ [1] }}",                                         "writes a list"                     },
-        {"{{ 'a }}",                                          "a text has no end"                 },
-        {"{% if a %}",                                        "'elif' is missing"                 },
-        {"{{ a",                                              "a tag has no end"                  },
-        {"{{ a b }}",                                         "'b' is not expected here"          },
-        {"{{ raise_exception('no') }}",                       "it refuses the messages: no"       },
-        {"{% for a in range(99999999) %}{% endfor %}",        "more than"                         },
-        {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",   "calls have more than"              },
+        {"a\n{% include 'x' %}",                                     "line 2: statement 'include' is not"      },
+        {"{{ a | sort }}",                                           "filter 'sort' is not supported"          },
+        {"{{ a is upper }}",                                         "test 'upper' is not supported"           },
+        {"{{ a.encode() }}",                                         "method 'encode' is not supported"        },
+        {"{{ lipsum() }}",                                           "function 'lipsum' is not supported"      },
+        {"{{ [1] }}",                                                "writes a list"                           },
+        {"{{ 'a' | trim('a', 'b') }}",                               "'trim' with 2 arguments is not supported"},
+        {"{{ '0x1f' | int(base=16) }}",                              "'int' with 'base' is not supported"      },
+        {"{{ messages | map(attribute='x', default='y') }}",         "'map' with 'default' is not"             },
+        {"{{ messages[0].get('a', default='b') }}",                  "'get' with 'default' is not supported"   },
+        {"{{ 1 is odd(2) }}",                                        "'odd' with 1 arguments is not supported" },
+        {"{{ range(1, stop=2) }}",                                   "'range' with 'stop' is not supported"    },
+        {"{% macro f(a) %}{{ varargs }}{% endmacro %}{{ f(1, 2) }}", "that a macro does not name"              },
+        {"{% macro f(a) %}{{ kwargs }}{% endmacro %}{{ f(b=2) }}",   "that a macro does not name"              },
+        {"{{ 'a }}",                                                 "a text has no end"                       },
+        {"{% if a %}",                                               "'elif' is missing"                       },
+        {"{{ a",                                                     "a tag has no end"                        },
+        {"{{ a b }}",                                                "'b' is not expected here"                },
+        {"{{ raise_exception('no') }}",                              "it refuses the messages: no"             },
+        {"{% for a in range(99999999) %}{% endfor %}",               "more than"                               },
+        {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",          "calls have more than"                    },
         {"{% set ns = namespace(x='aaaaaaaaaaaaaaaa') %}{% for i in range(99) %}"
-         "{% set ns.x = ns.x + ns.x %}{% endfor %}", "needs more than 256 MiB"           },
+         "{% set ns.x = ns.x + ns.x %}{% endfor %}",        "needs more than 256 MiB"                 },
     };
     char deep[3000];
     (void)state;
