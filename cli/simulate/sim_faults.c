@@ -289,6 +289,31 @@ static enum status choose_interval(struct fault_setting *set, const struct fault
                : rc;
 }
 
+/* Refuse rates at which the first seed's run meets far more losses than months on the largest machines do.
+ * Such a run may never end, and thousands of them take minutes. */
+enum { MOST_LOSSES = 100000 };
+static enum status check_losses(struct fault_setting *set, const struct fault_plan *plans,
+                                uint64_t seed, double daly, struct err *err)
+{
+    const int64_t interval = set->interval_ns;
+    struct fault_run run;
+    set->most_losses = MOST_LOSSES;
+    if (interval == 0 && set->interval_steps == 0 && daly >= 1)
+        set->interval_ns = daly < 9e18 ? (int64_t)daly : INT64_MAX;
+    const enum status rc = fault_run(set, plans, seed, NULL, NULL, &run, err);
+    set->interval_ns = interval;
+    if (rc != OK || run.end != FAULT_MANY)
+        return rc;
+    err_set(
+        err, ERR_INFEASIBLE,
+        "--faults: a run meets %d losses in its first %.3g h, one every %.3g s, and is not done",
+        MOST_LOSSES, (double)run.total_ns / 3.6e12, (double)run.total_ns / 1e9 / MOST_LOSSES);
+    err_hint(
+        err,
+        "rates are per hour, of each device, node, link or rack; limit=TIME ends runs earlier");
+    return ERR_INFEASIBLE;
+}
+
 /* ---- the answer ---- */
 
 struct faults_answer {
@@ -528,7 +553,8 @@ enum status sim_faults(const struct command *command, const struct sim_args *arg
     if (rc != OK)
         goto out;
     answer.ideal_ns = fault_plan_ns(&plans[set->num_nodes]);
-    if (set->limit_ns == 0)
+    const bool limited = set->limit_ns > 0;
+    if (!limited)
         set->limit_ns = mul_saturated(100, answer.ideal_ns);
     const double rate = fault_rate(set);
     const double stall = (double)set->stall_ns + (set->async ? 0 : (double)set->write_ns);
@@ -540,7 +566,9 @@ enum status sim_faults(const struct command *command, const struct sim_args *arg
     const uint64_t seed = mix64((uint64_t)args->request.options.seed);
     if (set->interval_ns == 0 && set->interval_steps == 0)
         set->interval_steps = job->train.checkpoint_every_steps;
-    if (set->interval_ns == 0 && set->interval_steps == 0 && answer.daly_ns > 0)
+    if (!limited)
+        rc = check_losses(set, plans, seed, answer.daly_ns, err);
+    if (rc == OK && set->interval_ns == 0 && set->interval_steps == 0 && answer.daly_ns > 0)
         rc = choose_interval(set, plans, seed, count < AUTO_SEEDS ? count : AUTO_SEEDS,
                              args->threads, runs, answer.daly_ns, &answer.tried, err);
     THEN(run_all(set, plans, seed, count, args->threads, runs, err));

@@ -41,6 +41,7 @@ struct world {
     int64_t next_found;  /* the earliest found_ns */
     int next_trace;
     uint64_t seed, draws;
+    int64_t losses;         /* random ones, also of nodes that are not in use */
     enum fault_cause cause; /* of the loss that spend() reports */
     int found;              /* a slow node to be replaced at the step's end; -1: none */
     bool copy_gone;
@@ -210,6 +211,7 @@ static enum outcome strike(struct world *w)
         }
     }
     w->cause = (enum fault_cause)cause;
+    w->losses++;
     return outcome;
 }
 
@@ -323,6 +325,8 @@ static enum outcome spend(struct world *w, int64_t duration_ns, enum fault_part 
     const int64_t end = add_saturated(w->now, duration_ns);
     const int64_t limit = w->set->limit_ns ? w->set->limit_ns : INT64_MAX - 1;
     while (w->now < end) {
+        if (w->set->most_losses > 0 && w->losses > w->set->most_losses)
+            return ENDED;
         const int64_t event = next_event(w);
         int64_t until = event < end ? event : end;
         if (until > limit) {
@@ -748,7 +752,7 @@ enum status fault_run(const struct fault_setting *set, const struct fault_plan *
         }
     }
     if (outcome == ENDED && run->end == FAULT_DONE)
-        run->end = FAULT_LIMIT;
+        run->end = set->most_losses > 0 && w.losses > set->most_losses ? FAULT_MANY : FAULT_LIMIT;
     run->total_ns = w.now;
     const int64_t useful = value_of(&w);
     run->part_ns[FAULT_SLOWER] = run->part_ns[FAULT_USEFUL] - useful;

@@ -82,7 +82,8 @@ struct fault_setting {
     bool async;
     int64_t memory_interval_ns, memory_stall_ns; /* interval 0: no copies in memory */
     int64_t limit_ns;                            /* the run ends here if it is not done; 0: never */
-    const struct fault_event *trace;             /* borrowed; ascending in time */
+    int64_t most_losses; /* a run with more random losses ends as FAULT_MANY; 0: any number */
+    const struct fault_event *trace; /* borrowed; ascending in time */
     int num_trace;
     bool trace_steps;
 };
@@ -100,6 +101,7 @@ struct fault_plan {
 enum fault_end {
     FAULT_DONE,
     FAULT_LIMIT,   /* limit_ns was reached */
+    FAULT_MANY,    /* more losses than most_losses */
     FAULT_TOO_FEW, /* no plan for the nodes that are left, and none returns */
 };
 struct fault_run {

@@ -50,6 +50,8 @@ expect "--faults none loses no node" 0 "\"total_ns\":$total," "$elapse" sim "$tm
 expect "a wrong key in the job" 2 "unknown key 'cluster.faults.nope'" "$elapse" sim "$job" --set cluster.faults.nope=1
 expect "losses of a job that are no object" 2 'cluster.faults must be an object' "$elapse" sim "$job" --set cluster.faults=3
 expect "a negative rate" 2 'node_per_hour must be 0..1000000, got -1' bash -c 'faults node_per_hour=-1'
+expect "rates at which no run ends" 1 '.-faults: a run meets 100000 losses in its first .* and is not done' \
+    bash -c 'faults device_per_hour=1000,detect=60s,restart=300s,stall=1s'
 expect "an unknown key" 2 "unknown key 'nope'" bash -c 'faults nope=1'
 expect "no pair" 2 "expected key=value, got 'x'" bash -c 'faults x'
 printf '5,1,back\n' >"$tmp/bad.csv"

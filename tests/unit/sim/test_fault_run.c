@@ -234,6 +234,11 @@ static void fault_run__ends_when_no_plan_fits_the_nodes_that_are_left(void **sta
     set.limit_ns = HOUR;
     assert_int_equal(simulate(&set, NULL, 1).end, FAULT_LIMIT);
     assert_int_equal(simulate(&set, NULL, 1).total_ns, HOUR);
+    set.limit_ns = 0;
+    set.most_losses = 50; /* on average one in 0.9 s */
+    const struct fault_run many = simulate(&set, NULL, 1);
+    assert_int_equal(many.end, FAULT_MANY);
+    assert_true(many.total_ns > 20 * SECOND && many.total_ns < HOUR);
 }
 
 /* J. T. Daly 2006, eq. 13, at five rates; 10,000 seeds each. */
