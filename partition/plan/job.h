@@ -164,7 +164,7 @@ struct job {
         enum frozen_placement frozen;
         int64_t bucket_bytes; /* JOB_BUCKET_BYTES unless the job says another */
         /* The job names no tensor, sequence_parallel, shard, expert, context, recompute and
-         * schedule: on GPUs plan and sim choose them all (plan_for.h). */
+         * schedule but auto or search: on GPUs plan and sim choose them all (plan_for.h). */
         bool layout_open;
         const struct plan_target *target; /* only what this framework runs (target.h); NULL: all */
     } pipeline;

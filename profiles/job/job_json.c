@@ -76,7 +76,8 @@ static enum status resolve(const struct json *root, const char *dir, struct job 
     }
     const char *keys[MOST_LAYOUT_KEYS];
     for (int i = layout_keys(keys); i > 0 && job->pipeline.layout_open; i--)
-        json_remove(json_get(out, "pipeline"), keys[i - 1]);
+        if (strcmp(keys[i - 1], "schedule") != 0 || !job_searches(job))
+            json_remove(json_get(out, "pipeline"), keys[i - 1]);
     struct json *train = json_get(out, "train");
     struct json *batch = json_get(train, "batch"); /* train.batch.micro made it */
     json_add_int(batch, job->train.batch_mode == BATCH_GLOBAL ? "global" : "per_pipeline",
@@ -222,13 +223,21 @@ static void choose_policy(const struct json *root, struct job *job)
         job->freeze.alpha = 0.5;
 }
 
+/* Whether a key of the layout restricts nothing: any schedule, and op lists of its own besides. */
+static bool asks_for_more(const struct json *pipeline, const char *key)
+{
+    const char *text = json_string(json_get(pipeline, key));
+    return strcmp(key, "schedule") == 0 && text &&
+           (strcmp(text, "search") == 0 || strcmp(text, "auto") == 0);
+}
+
 static void choose_layout(const struct json *root, struct job *job)
 {
     const struct json *pipeline = json_get(root, "pipeline");
     job->pipeline.layout_open = true;
     const char *keys[MOST_LAYOUT_KEYS];
     for (int i = layout_keys(keys); i > 0; i--)
-        if (json_get(pipeline, keys[i - 1]))
+        if (json_get(pipeline, keys[i - 1]) && !asks_for_more(pipeline, keys[i - 1]))
             job->pipeline.layout_open = false;
     if (job->pipeline.layout_open && !json_get(pipeline, "offload"))
         job->pipeline.offload = OFFLOAD_FIT;

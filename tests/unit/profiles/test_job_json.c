@@ -1178,6 +1178,39 @@ static void job_from_record__reads_times_without_a_unit_as_ns(void **state)
     json_free(root);
 }
 
+/* Only what restricts the layout closes the search over layouts, and a resolved job keeps that. */
+static void job_load__leaves_the_layout_open_to_any_schedule(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *set;
+        bool open;
+    } cases[] = {
+        {"pipeline.schedule=search",     true },
+        {"pipeline.schedule=auto",       true },
+        {"pipeline.schedule=1f1b",       false},
+        {"pipeline.schedule=[\"1f1b\"]", false},
+        {"pipeline.tensor=auto",         false},
+        {"train.seed=2",                 true },
+    };
+    const char *path = file_with("job.json", "{\"model\": \"vit-tiny\", \"cluster\": \"1x4\"}");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct job job = {0}, again = {0};
+        struct json *root = NULL;
+        struct err err = {0};
+        assert_int_equal(job_load(path, (const char *[]){cases[i].set}, 1, &job, &err), OK);
+        assert_int_equal(json_parse(job.json, "job", &root, &err), OK);
+        assert_int_equal(job_from_record(root, "record", NULL, 0, &again, &err), OK);
+        assert_int_equal(job.pipeline.layout_open, cases[i].open);
+        assert_int_equal(again.pipeline.layout_open, cases[i].open);
+        assert_int_equal(job_searches(&job), i == 0);
+        assert_int_equal(job_searches(&again), i == 0);
+        job_clear(&again);
+        job_clear(&job);
+        json_free(root);
+    }
+}
+
 static void job_load__wants_a_unit_with_every_time(void **state)
 {
     (void)state;
@@ -1247,6 +1280,7 @@ int main(void)
         cmocka_unit_test(job_from_json__says_so_when_memory_ends_anywhere),
         cmocka_unit_test(keys_each__names_every_key_once_with_its_meaning),
         cmocka_unit_test(job_from_record__reads_times_without_a_unit_as_ns),
+        cmocka_unit_test(job_load__leaves_the_layout_open_to_any_schedule),
         cmocka_unit_test(job_load__wants_a_unit_with_every_time),
         cmocka_unit_test(frameworks__have_the_names_of_their_kinds),
         cmocka_unit_test(overlap__reaches_the_model_and_the_costs),
