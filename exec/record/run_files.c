@@ -453,18 +453,28 @@ void run_files_free(struct run_files *files)
 }
 
 /* The parts of the time between the last step before a restart and the first one after it. Their sum
- * is lost_ns. */
+ * is lost_ns. Several processes read the clock: if somebody set it back meanwhile, a part would be
+ * negative, and none is known. */
 static void add_parts(struct json *line, const struct start_times *at, int64_t last_ns,
                       int64_t first_ns)
 {
-    if (last_ns == 0 || at->ended_ns == 0 || at->built_ns == 0)
-        return;
-    json_add_int(line, "end_ns", at->ended_ns - last_ns);
-    json_add_int(line, "launch_ns", at->ready_ns - at->ended_ns);
-    json_add_int(line, "data_ns", at->data_ns - at->ready_ns);
-    json_add_int(line, "build_ns", at->built_ns - at->data_ns - at->load_ns);
-    json_add_int(line, "load_ns", at->load_ns);
-    json_add_int(line, "first_ns", first_ns - at->built_ns);
+    const struct {
+        const char *name;
+        int64_t ns;
+    } parts[] = {
+        {"end_ns",    at->ended_ns - last_ns                  },
+        {"launch_ns", at->ready_ns - at->ended_ns             },
+        {"data_ns",   at->data_ns - at->ready_ns              },
+        {"build_ns",  at->built_ns - at->data_ns - at->load_ns},
+        {"load_ns",   at->load_ns                             },
+        {"first_ns",  first_ns - at->built_ns                 },
+    };
+    const size_t count = sizeof parts / sizeof *parts;
+    bool known = last_ns != 0 && at->ended_ns != 0 && at->built_ns != 0;
+    for (size_t i = 0; i < count; i++)
+        known = known && parts[i].ns >= 0;
+    for (size_t i = 0; known && i < count; i++)
+        json_add_int(line, parts[i].name, parts[i].ns);
 }
 
 /* Before the line of the first step after a restart: a line of the restart, and a row of run.db. */

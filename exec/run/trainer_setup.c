@@ -326,10 +326,10 @@ enum status trainer_set_up(struct trainer *t, const char *weights, bool resume, 
     THEN(comm_agree(comm, deployment_batches(&t->base, was.position, &t->deployment, err), err));
     THEN(comm_agree(comm, deployment_stages(&t->base, &t->deployment, err), err));
     THEN(comm_agree(comm, first_weights(t, err), err));
-    const int64_t load_ns = clock_wall_ns();
+    const int64_t load_ns = clock_now_ns();
     if (rc == OK && weights)
         rc = comm_agree(comm, load_weights(t, weights, resume, err), err);
-    t->times.load_ns = clock_wall_ns() - load_ns;
+    t->times.load_ns = clock_now_ns() - load_ns;
     t->progress = was;
     THEN(comm_agree(comm, deployment_runtime(&t->base, &t->deployment, err), err));
     t->times.built_ns = clock_wall_ns();

@@ -356,6 +356,51 @@ static void run_files_open__fills_run_db_from_the_metrics(void **state)
     job_clear(&job);
 }
 
+/* The clock is set back by a day, or forward, while a run restarts. */
+static void run_files_step__tells_no_negative_part_of_a_restart(void **state)
+{
+    static const int64_t day = (int64_t)86400 * 1000000000;
+    (void)state;
+    for (int jump = -1; jump <= 1; jump++) {
+        char dir[] = "/tmp/elapse-run.XXXXXX", metrics[64], command[64], text[4096] = "";
+        struct progress progress = {0};
+        struct run_files *files = NULL;
+        struct job job;
+        struct err err = {0};
+        assert_non_null(mkdtemp(dir));
+        snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", dir);
+        job_defaults(&job);
+        assert_int_equal(open_run(dir, false, &progress, &job, NULL, &files, &err), OK);
+        write_steps(files, 1, 2);
+        run_files_free(files);
+        progress.step = 2;
+        const int64_t now = clock_wall_ns(), after = now + jump * day;
+        const struct run_start start = {
+            .resume = true,
+            .progress = &progress,
+            .job = &job,
+            .num_ranks = 2,
+            .cost_label = "test",
+            .restarted = "a rank was lost",
+            .times = {.ended_ns = now, .ready_ns = after, .data_ns = after, .built_ns = after}
+        };
+        assert_int_equal(run_files_open(dir, &start, &files, &err), OK);
+        write_steps(files, 3, 3);
+        run_files_free(files);
+        FILE *in = fopen(metrics, "r");
+        assert_non_null(in);
+        assert_true(fread(text, 1, sizeof text - 1, in) > 0);
+        fclose(in);
+        assert_non_null(strstr(text, "\"lost_ns\":"));
+        assert_null(strstr(text, "_ns\":-"));
+        /* A jump ahead ends after the first step's begin here: that part would be negative too. */
+        assert_int_equal(strstr(text, "launch_ns") != NULL, jump == 0);
+        snprintf(command, sizeof command, "rm -r %s", dir);
+        assert_int_equal(system(command), 0);
+        job_clear(&job);
+    }
+}
+
 static void run_call_begin__keeps_the_first_step_of_a_call(void **state)
 {
     char dir[] = "/tmp/elapse-run.XXXXXX", id[RUN_ID_SIZE], command[64];
@@ -467,6 +512,7 @@ int main(void)
         cmocka_unit_test(record_rows_add__keeps_to_the_limit_of_rows_in_memory),
         cmocka_unit_test(run_files_open__begins_under_a_lock),
         cmocka_unit_test(run_files_open__fills_run_db_from_the_metrics),
+        cmocka_unit_test(run_files_step__tells_no_negative_part_of_a_restart),
         cmocka_unit_test(run_call_begin__keeps_the_first_step_of_a_call),
         cmocka_unit_test(run_files_open__drops_what_is_behind_the_checkpoint_on_resume),
     };
