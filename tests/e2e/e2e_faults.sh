@@ -63,7 +63,7 @@ expect "fewer nodes than any plan needs" 1 'fewer nodes are left than any plan n
     bash -c "faults trace=$tmp/few.csv"
 expect "no checkpoint fits the interval" 1 'no checkpoint is complete within the interval' \
     bash -c 'faults async=true,interval=1s,write=2s'
-expect "a run that never ends" 1 'never done: it reaches faults.limit' \
+expect "a run that never ends" 1 'the run never ends: it reaches faults.limit' \
     bash -c 'faults node_per_hour=1e5,limit=1h --seeds 3'
 faults $rates --seed 1 --seeds 50 --json >"$tmp/one"
 faults $rates --seed 2 --seeds 50 --json >"$tmp/two"
