@@ -9,7 +9,7 @@
 enum log_unit { LOG_NS, LOG_STEPS, LOG_SAMPLES, LOG_TOKENS };
 
 /* The first row that a line of the log matches is that of the log. Sources: megatron/training/
- * training.py; torchtitan/components/metrics.py; deepspeed/utils/timer.py, runtime/pipe/engine.py;
+ * training.py (Megatron-DeepSpeed prints seconds); nemo/lightning/callbacks; torchtitan/components/metrics.py; deepspeed/utils/timer.py, runtime/pipe/engine.py;
  * transformers/trainer_utils.py (speed_metrics); llm.c's train_gpt2.cu; nanoGPT's train.py. */
 static const struct log_row {
     const char *line;   /* the line has it too; NULL: nothing */
@@ -19,6 +19,8 @@ static const struct log_row {
     double factor;
 } rows[] = {
     {"iteration", "elapsed time per iteration (ms):", "",     LOG_NS,      1e6},
+    {"iteration", "elapsed time per iteration (s):",  "",     LOG_NS,      1e9},
+    {"iteration", "train_step_timing in s:",          "",     LOG_NS,      1e9},
     {"steps:",    "iter time (s):",                   "",     LOG_NS,      1e9},
     {NULL,        "CurrSamplesPerSec=",               "",     LOG_SAMPLES, 1  },
     {NULL,        "train_steps_per_second':",         "",     LOG_STEPS,   1  },
@@ -78,10 +80,11 @@ enum status measured_log_read(const char *path, struct measured_log *log, struct
             values[n++] = value;
     }
     if (rc == OK && n == 0)
-        rc = err_set(err, ERR_INPUT,
-                     "%s: no line has the time of a step as Megatron-LM, torchtitan, DeepSpeed, "
-                     "transformers, llm.c or nanoGPT print it",
-                     path);
+        rc = err_set(
+            err, ERR_INPUT,
+            "%s: no line has the time of a step as Megatron-LM, NeMo, torchtitan, DeepSpeed, "
+            "transformers, llm.c or nanoGPT print it",
+            path);
     if (rc == OK) {
         double *const from = values + (n > 2);
         const size_t many = n - (n > 2);

@@ -14,7 +14,7 @@ struct measured_log {
     bool first_left_out;
 };
 
-/* Read a log as it is printed: Megatron-LM (core 0.19), torchtitan (0.2, 0.3), DeepSpeed (0.19), the
+/* Read a log as it is printed: Megatron-LM (core 0.19), NeMo (2), torchtitan (0.2, 0.3), DeepSpeed (0.19), the
  * Trainer of transformers (5), llm.c, nanoGPT. The median of its steps counts, without the first one,
  * which warms up and under DDP reduces all gradients in one bucket, where there are more than two. ERR_INPUT: no line has a time. ERR_SYSTEM,
  * ERR_NOMEM. */

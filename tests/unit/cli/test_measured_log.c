@@ -21,6 +21,12 @@ static void logs__give_the_median_step(void **state)
          {.tokens_per_s_per_device = 4100}},
         {"[2025-01-01 00:00:00,000] [INFO] [timer.py:264:stop] epoch=0/micro_step=20/global_step=10, RunningAvgSamplesPerSec=31.5, CurrSamplesPerSec=32.5, MemAllocated=10.1GB\n",
          {.samples_per_s = 32.5}},
+        {"Training epoch 0, iteration 0/99 | lr: 9.8e-08 | global_batch_size: 4 | global_step: 0 | reduced_train_loss: 14.6 | train_step_timing in s: 5.276\n"
+         "0: Training epoch 0, iteration 1/99 | lr: 1.9e-07 | reduced_train_loss: 14.2 | train_step_timing in s: 2.5 | consumed_samples: 8 | val_loss: 2.8\n"
+         "[NeMo I 2025-03-04 02:58:29 perf_metrics_utils:56] train_step_timing in s: [11.85, 6.98]\n"
+         "Training epoch 0, iteration 2/99 | lr: 1.9e-07 | reduced_train_loss: 14.1 | train_step_timing in s: 1.5\n",
+         {.step_ns = 2e9}},
+        {" iteration       10/  100 | consumed samples:  640 | elapsed time per iteration (s): 3.50 | learning rate: 1E-5 |\n", {.step_ns = 3.5e9}},
         {"steps: 10 loss: 7.1 iter time (s): 2.500 samples/sec: 12.8\n", {.step_ns = 2.5e9}},
         {"{'loss': 2.1, 'epoch': 0.1}\n{'train_runtime': 100.0, 'train_samples_per_second': 64.0, 'train_steps_per_second': 0.5, 'epoch': 1.0}\n",
          {.steps_per_s = 0.5}},
