@@ -26,7 +26,7 @@ static const struct reader {
     {"megatron", "Megatron-LM core 0.19.2", "megatron", "yaml-cfg= ", megatron_rows, &num_megatron_rows, megatron_rules, true, false, ""},
     {"torchtitan", "torchtitan 0.3.0", "torchtitan", "job.config_file= ", torchtitan_rows, &num_torchtitan_rows, torchtitan_rules, false, false, "MODULE=module CONFIG=config NGPU= "},
     {"deepspeed", "DeepSpeed 0.19.8", "deepspeed", "deepspeed_config= deepspeed= ", deepspeed_rows, &num_deepspeed_rows, deepspeed_rules, false, true, ""},
-    {"hf", "transformers 5.24", NULL, "config_file= deepspeed=deepspeed. deepspeed_config=deepspeed. fsdp_config=fsdp_config. ", hf_rows, &num_hf_rows, hf_rules, false, false, ""},
+    {"hf", "transformers 5.24", NULL, "config_file= deepspeed=deepspeed. deepspeed_config=deepspeed. deepspeed_config_file=deepspeed. fsdp_config=fsdp_config. ", hf_rows, &num_hf_rows, hf_rules, false, false, ""},
     {"automodel", "NeMo AutoModel 0.7.0", "automodel", "config= c= ", automodel_rows, &num_automodel_rows, automodel_rules, false, false, ""},
 };
 /* clang-format on */
@@ -242,6 +242,52 @@ static enum status take_environment(struct command_flags *flags, const struct re
     return rc;
 }
 
+/* Take the flags of `accelerate launch` as the settings that they stand for. */
+static enum status take_accelerate(struct command_flags *flags, const struct reader *reader,
+                                   const struct shell_words *words, struct err *err)
+{
+    static const struct {
+        const char *flag, *setting, *value; /* NULL: as given */
+    } rows[] = {
+        {"mixed_precision",               "mixed_precision",                              NULL       },
+        {"use_deepspeed",                 "distributed_type",                             "DEEPSPEED"},
+        {"use_fsdp",                      "distributed_type",                             "FSDP"     },
+        {"zero_stage",                    "deepspeed_config.zero_stage",                  NULL       },
+        {"offload_optimizer_device",      "deepspeed_config.offload_optimizer_device",    NULL       },
+        {"offload_param_device",          "deepspeed_config.offload_param_device",        NULL       },
+        {"gradient_accumulation_steps",   "deepspeed_config.gradient_accumulation_steps", NULL       },
+        {"fsdp_sharding_strategy",        "fsdp_config.fsdp_sharding_strategy",           NULL       },
+        {"fsdp_reshard_after_forward",    "fsdp_config.fsdp_reshard_after_forward",       NULL       },
+        {"fsdp_offload_params",           "fsdp_config.fsdp_offload_params",              NULL       },
+        {"fsdp_activation_checkpointing", "fsdp_config.fsdp_activation_checkpointing",    NULL       },
+    };
+    struct json *const object = json_object_new();
+    bool launch = false;
+    for (int i = 1; i < words->count; i++) {
+        const char *const word = words->word[i];
+        const size_t length = strlen(word);
+        launch = launch || strcmp(word, "launch") == 0;
+        if (!launch || strncmp(word, "--", 2) != 0) {
+            if (launch &&
+                (strcmp(word, "-m") == 0 || (length > 3 && strcmp(word + length - 3, ".py") == 0)))
+                break;
+            continue;
+        }
+        const size_t n = strcspn(word + 2, "=");
+        for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
+            if (strlen(rows[k].flag) == n && strncmp(word + 2, rows[k].flag, n) == 0)
+                json_add_string(object, rows[k].setting,
+                                rows[k].value          ? rows[k].value
+                                : word[2 + n]          ? word + 3 + n
+                                : i + 1 < words->count ? words->word[i + 1]
+                                                       : "");
+    }
+    enum status rc = json_check(object, err);
+    THEN(flags_take_settings(flags, "", reader->last, object, err));
+    json_free(object);
+    return rc;
+}
+
 static enum status take_command(struct command_flags *flags, const struct reader *reader,
                                 const struct source *source, int num_devices, struct err *err)
 {
@@ -257,6 +303,9 @@ static enum status take_command(struct command_flags *flags, const struct reader
         THEN(take_settings(flags, reader, "", document, "heredoc.yaml", err));
     }
     THEN(take_files(flags, reader, &words, err));
+    if (rc == OK && words.count > 0 && strstr(words.word[0], "accelerate") &&
+        strcmp(reader->name, "hf") == 0)
+        rc = take_accelerate(flags, reader, &words, err);
     if (rc == OK && strstr(source->text, "run_train.sh"))
         rc = take_environment(flags, reader, words.names, num_devices, err);
     THEN(flags_take_words(flags, words.word, words.count, num_devices, err));

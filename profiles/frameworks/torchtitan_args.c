@@ -58,6 +58,8 @@ const struct flag_row torchtitan_rows[] = {
     LEFT("float8.*", "the default recipe is counted"), LEFT("mx.*", "the default recipe is counted"),
     LEFT("quantize.*", "the default recipe is counted"),
     LEFT("fault_tolerance.*", "a run without faults is counted"), LEFT("memory_estimation.*", "a step is timed"),
+    REFUSED("experimental.pipeline_parallel_*", "it stands in [parallelism] since 2025"),
+    REFUSED("experimental.context_parallel_*", "it stands in [parallelism] since 2025"),
     LEFT("experimental.*", "it is not read"), LEFT("debug.deterministic*", "the fast kernels are counted (today is slower)"),
     LEFT("debug.detect_anomaly", "it is not counted (today is slower)"), LEFT("override.*", "torchtitan's own modules are counted"),
     LEFT("loss.*", "the plain loss is counted"),

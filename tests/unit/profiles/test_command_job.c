@@ -328,6 +328,9 @@ static void files_and_launchers__are_followed(void **state)
          "  --seq-length 2048 --max-position-embeddings 2048 --vocab-size 50304 --micro-batch-size "
          "2 "
          "--tensor-model-parallel-size 2\n  --bf16 --use-distributed-optimizer\n"                           },
+        {"old.toml",
+         "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[experimental]\npipeline_parallel_degree = "
+         "2\n"                                                                                              },
         {"t.sh",
          "EXTRA=\"--tensor-model-parallel-size 2\"\n[[ -n \"$USE_SP\" ]] && EXTRA+=\" "
          "--sequence-parallel\"\n[ \"${PP:-1}\" -gt 1 ] && EXTRA=\"$EXTRA "
@@ -361,6 +364,21 @@ static void files_and_launchers__are_followed(void **state)
         {"hf",         "accelerate launch --config_file acc.yaml t.py " HF,                                 NULL,
          "deepspeed_config.gradient_accumulation_steps 4 must be gradient_accumulation_steps, got "
          "1"                                                                                                                                                                                   },
+        {"hf",
+         "accelerate launch --use_deepspeed --zero_stage 2 --offload_optimizer_device=cpu t.py " HF,
+         "pipeline.shard",                                                                                                                "gradients"                                          },
+        {"hf",
+         "accelerate launch --use_deepspeed --zero_stage 2 --offload_optimizer_device=cpu t.py " HF,
+         "pipeline.offload",                                                                                                              "optimizer"                                          },
+        {"hf",
+         "accelerate launch --mixed_precision bf16 --use_fsdp --fsdp_sharding_strategy "
+         "SHARD_GRAD_OP t.py " HF,
+         "pipeline.shard",                                                                                                                "gradients"                                          },
+        {"hf",         "accelerate launch --mixed_precision bf16 --use_fsdp t.py " HF,                      "train.dtype",
+         "bf16"                                                                                                                                                                                },
+        {"hf",         "accelerate launch --deepspeed_config_file z3.json t.py " HF,                        "pipeline.shard",
+         "weights"                                                                                                                                                                             },
+        {"torchtitan", "old.toml",                                                                          NULL,                         "it stands in [parallelism] since 2025"              },
         {"hf",         "deepspeed --include=localhost:2,3 t.py --deepspeed --deepspeed_config z3.json " HF,
          "pipeline.shard",                                                                                                                "weights"                                            },
         {"hf",         "deepspeed --include=localhost:2,3 t.py --deepspeed z3.json " HF,                    NULL,
