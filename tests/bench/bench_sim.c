@@ -97,6 +97,17 @@ int main(void)
         report("  the same with jitter", time_case(&c, 1), "s", 10, false);
         sim_case_clear(&c);
     }
+    { /* all replicas share links alike: one runs for all */
+        struct sim_case c = SIM_CASE(SCHEDULE_1F1B, 8, 64, 1000000, 1000000, 1000000, .R = 256,
+                                     .nodes = 256, .act = 8000000, .params = 10000000, .link = 16e9,
+                                     .uplink = 10e9, .latency = 5000);
+        sim_case_build(&c);
+        report("2048 devices: K=8 in a node, R=256 M=64, uplinks", 1e3 * time_engine(&c, 5), "ms",
+               20, false);
+        c.options.every_event = true;
+        report("  each replica event by event", 1e3 * time_engine(&c, 3), "ms", 100, false);
+        sim_case_clear(&c);
+    }
     {
         struct sim_case c = SIM_CASE(SCHEDULE_1F1B, 8, 32, 1000000, 1000000, 1000000,
                                      .act = 1000000, .link = 16e9, .latency = 5000);
