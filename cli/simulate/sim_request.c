@@ -293,8 +293,8 @@ static enum status add_defaults(struct job_sets *sets, const struct step_setting
     snprintf(text, sizeof text, "%d", schedule_default_chunks(kind));
     THEN(add_owned(sets, "pipeline.chunks", text, err));
     THEN(add_owned(sets, "train.batch.per_pipeline", batch ? batch : "1", err));
-    if (rc == OK && model.elem_bytes == 2)
-        rc = add_owned(sets, "train.dtype", "bf16", err);
+    if (rc == OK && (model.elem_bytes == 2 || model.dtype))
+        rc = add_owned(sets, "train.dtype", model.dtype ? model.dtype : "bf16", err);
     model_clear(&model);
     return rc;
 }

@@ -248,10 +248,13 @@ static enum status roofline_item_ns(const void *ctx, const struct model *model, 
 enum status roofline_check_narrow(const struct roofline *roof, const struct cost_options *options,
                                   struct err *err)
 {
-    if (options->narrow == NARROW_NONE || roofline_narrow_peak(roof, options->narrow) > 0)
+    const bool lacks_fp8 = options->fp8_attention && roof->fp8_flops_per_s <= 0;
+    if (!lacks_fp8 &&
+        (options->narrow == NARROW_NONE || roofline_narrow_peak(roof, options->narrow) > 0))
         return OK;
-    const enum status rc = err_set(err, ERR_INFEASIBLE, "device kind '%s' has no %s units",
-                                   roof->kind, narrow_format_name(options->narrow));
+    const enum status rc =
+        err_set(err, ERR_INFEASIBLE, "device kind '%s' has no %s units", roof->kind,
+                narrow_format_name(lacks_fp8 ? NARROW_FP8 : options->narrow));
     err_hint(err, "elapse devices %s lists what it has; use train.dtype bf16", roof->kind);
     return rc;
 }
@@ -376,6 +379,7 @@ const char *cost_source_name(enum cost_source source)
 }
 
 const char *const cost_choice_names[] = {"auto", "kernels", "roofline", "profile", NULL};
+const char *const fp8_scaling_names[] = {"current", "delayed", NULL};
 const char *const graph_parts_names[] = {"none", "mlp", "layers", "step", NULL};
 
 enum status cost_choice_parse(const char *text, enum cost_choice *choice, struct err *err)

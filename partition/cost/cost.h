@@ -136,6 +136,11 @@ enum graph_parts {
 };
 extern const char *const graph_parts_names[]; /* by value, NULL-terminated */
 
+/* Values of train.fp8_scaling: whether a tensor's scale is that of its own largest value, which takes a pass to
+ * find, or of the largest of earlier steps (Transformer Engine's Float8CurrentScaling, DelayedScaling). */
+enum fp8_scaling { SCALING_CURRENT, SCALING_DELAYED, SCALING_COUNT };
+extern const char *const fp8_scaling_names[]; /* by value, NULL-terminated */
+
 /* Assumptions about a job and its framework that computed times depend on. */
 struct cost_options {
     double efficiency;      /* times are divided by it; EFFICIENCY_MIN..EFFICIENCY_MAX */
@@ -143,6 +148,8 @@ struct cost_options {
     bool tf32, fp16; /* what 4-byte and 2-byte elements are multiplied as; else fp32 and bf16 */
     bool dropout;
     enum narrow_format narrow; /* of the products of the layers' weights */
+    bool fp8_attention;        /* fused attention in fp8, its inputs cast before it */
+    bool delayed_scaling;      /* fp8's scales are those of earlier steps (SCALING_DELAYED) */
     enum graph_parts graphs;
 };
 

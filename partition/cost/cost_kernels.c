@@ -97,7 +97,8 @@ static struct question question_of(const struct model *model, int item, int pass
                (model->attention == ATTENTION_FLASH1) << 13 | model->sends_once << 24;
     q.base_params = it->base_params;
     q.expert_load = model->expert_load;
-    q.lora = model->lora.rank << 3 | model->lora.head << 2 | model->lora.base;
+    q.lora = model->lora.rank << 5 | model->lora.fused_qkv << 4 | model->lora.dropout << 3 |
+             model->lora.head << 2 | model->lora.base;
     q.adapted = model->lora.targets;
     q.context = model->context;
     q.window = model_window(model, it->layer);
@@ -168,7 +169,8 @@ static double list_ns(const struct device_curve *curve, double wide, const struc
         framework && framework->launch_us > 0 ? framework->launch_us : curve->host_us;
     double device = 0;
     for (int i = 0; i < count; i++) {
-        const double peak = list[i].narrow ? roofline_narrow_peak(roof, options->narrow)
+        const bool narrow = list[i].narrow && list[i].kind == KERNEL_MATMUL;
+        const double peak = narrow         ? roofline_narrow_peak(roof, options->narrow)
                             : list[i].fp32 ? roof->fp32_flops_per_s
                                            : wide;
         device += device_kernel_ns(curve, peak, roof->mem_bytes_per_s, &list[i]) * compute;

@@ -24,6 +24,7 @@ struct lister {
     bool unfused;   /* as Megatron-LM in 2021 */
     bool biases;
     enum narrow_format narrow; /* of the products of weights in this item */
+    bool fp8_attention, delayed_scaling;
     enum graph_parts graphs;
     bool in_adapter; /* the current kernels are an adapter's */
     bool dynamic;    /* the current kernels have sizes that the choice of experts sets */
@@ -125,14 +126,15 @@ static void make_narrow(struct lister *l)
 }
 
 /* Scaling and casting `elements` of an operand, as Transformer Engine does it: a pass for the largest
- * value where a tensor has one scale (fp8 by current scaling, NVFP4's outer scale), and one that
+ * value where a tensor has one scale (fp8 by current scaling, NVFP4's outer scale; by delayed scaling the cast
+ * finds it for the next step), and one that
  * reads and writes the narrow copies, by rows and for the gradient of the weights by columns. */
 static void add_cast(struct lister *l, double elements)
 {
     const int copies = l->pass == PASS_FWD_NOGRAD ? 1 : 2;
     if (l->narrow == NARROW_NONE)
         return;
-    if (l->narrow != NARROW_MXFP8)
+    if (l->narrow == NARROW_NVFP4 || (l->narrow == NARROW_FP8 && !l->delayed_scaling))
         add_memory(l, elements * l->e);
     add_memory(l, elements * (l->e + copies * narrow_bytes(l->narrow)));
 }
@@ -158,17 +160,20 @@ static void add_weight_grad(struct lister *l, int64_t batch, int64_t n, int64_t 
 
 /* The adapter beside a linear [k -> n]: two products by a rank, and a sum with what the linear
  * gives, or backwards with its gradient. alpha / r is a kernel of its own, each way, in frameworks
- * (peft's lora/layer.py; ParallelLinearAdapter of Megatron Bridge). A narrow base is made wide before
+ * (peft's lora/layer.py; ParallelLinearAdapter of Megatron Bridge). Dropout of its input reads and writes it and a
+ * mask of a byte an element, and backwards the gradient. A narrow base is made wide before
  * it is multiplied. */
 static void add_adapter(struct lister *l, int64_t rows, int64_t k, int64_t n)
 {
     const int64_t r = l->model->lora.rank;
     const bool scales = l->model->framework && !l->model->framework->fused_adapter_scale;
     const double scale = scales ? 2 * (double)rows * (double)n * l->e : 0;
+    const double dropout = l->model->lora.dropout ? (2 * l->e + 1) * (double)rows * (double)k : 0;
     l->in_adapter = true;
     switch (l->pass) {
     case PASS_FWD:
     case PASS_FWD_NOGRAD:
+        add_memory(l, dropout);
         add_matmul(l, LAYOUT_TN, 1, rows, r, k);
         add_matmul(l, LAYOUT_TN, 1, rows, n, r);
         add_memory(l, scale);
@@ -179,6 +184,7 @@ static void add_adapter(struct lister *l, int64_t rows, int64_t k, int64_t n)
         add_memory(l, scale);
         add_matmul(l, LAYOUT_NN, 1, rows, r, n);
         add_matmul(l, LAYOUT_NN, 1, rows, k, r);
+        add_memory(l, dropout);
         add_memory(l, 3 * (double)rows * (double)k * l->e);
         break;
     case PASS_BWD_WEIGHT:
@@ -378,6 +384,7 @@ static void add_fused_core(struct lister *l, const struct heads *h)
     const struct kernel kernel = {.kind = KERNEL_ATTENTION,
                                   .backward = !forward(l),
                                   .early = l->model->attention == ATTENTION_FLASH1,
+                                  .narrow = l->fp8_attention,
                                   .causal = h->causal,
                                   .batch = divide_up(l->tokens * h->query, length),
                                   .m = length,
@@ -385,6 +392,12 @@ static void add_fused_core(struct lister *l, const struct heads *h)
                                   /* backward repeats the scores: 5 products for 2 (Dao 2023) */
                                   .flops = forward(l) ? flops : 2.5 * flops,
                                   .bytes = forward(l) ? 2 * q + 2 * k : 4 * q + 4 * k};
+    if (l->fp8_attention) { /* queries, keys, values, and the output's gradient, each by a scale of its own */
+        const double cast = forward(l) ? q + 2 * k : q;
+        if (!l->delayed_scaling)
+            add_memory(l, cast);
+        add_memory(l, cast * (l->e + 1) / l->e);
+    }
     add(l, kernel);
 }
 
@@ -981,6 +994,8 @@ static void start(struct lister *l, const struct model *model, int item, enum pa
                                             model->family == FAMILY_COMPOSED)
                                        ? options->narrow
                                        : NARROW_NONE,
+                         .fp8_attention = options->fp8_attention,
+                         .delayed_scaling = options->delayed_scaling,
                          .graphs = options->graphs,
                          .list = list};
 }

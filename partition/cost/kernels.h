@@ -39,7 +39,7 @@ struct kernel {
     bool backward;   /* ATTENTION */
     bool early;      /* ATTENTION: by kernels before FlashAttention-2 */
     bool causal;     /* ATTENTION: half of the scores is masked, and flops count both halves */
-    bool narrow;     /* MATMUL: in the narrow format of the options */
+    bool narrow;     /* MATMUL: in the narrow format of the options; ATTENTION: in fp8 */
     bool fp32;       /* MATMUL: by fp32 units, whatever the model's type of number */
     /* its sizes depend on the choice of experts, so no CUDA graph of a layer has it */
     bool dynamic;

@@ -101,6 +101,11 @@ const struct framework *framework_of(enum framework_kind kind)
     return kind == FRAMEWORK_AUTO ? NULL : &frameworks[kind];
 }
 
+bool framework_shards_alone(const struct framework *framework)
+{
+    return framework && framework->hook_us > 0;
+}
+
 bool framework_loops_in_python(const struct model *model)
 {
     const struct framework *const f = model->framework;

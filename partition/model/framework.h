@@ -103,6 +103,9 @@ struct framework {
     int allocator_per_thousand; /* what the allocator holds beyond its tensors, of 1,000 bytes */
 };
 
+/* Whether the framework runs its hooks for divided weights also where one replica has them all: DeepSpeed's ZeRO-3 on
+ * one GPU. */
+bool framework_shards_alone(const struct framework *framework);
 /* The framework of a kind; NULL: FRAMEWORK_AUTO. */
 const struct framework *framework_of(enum framework_kind kind);
 /* The name of a framework; NULL is "auto". */

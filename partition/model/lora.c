@@ -83,7 +83,8 @@ static int64_t width_of(const struct model *model, enum width width)
 
 int lora_products(const struct model *model, int item, struct lora_product list[LORA_PRODUCTS])
 {
-    const bool fused = model->framework && model->framework->fuses_adapters;
+    const bool fused = (model->framework && model->framework->fuses_adapters) ||
+                       (model->lora.fused_qkv && model->items[item].kind == ITEM_ATTENTION);
     int64_t columns[2] = {0};
     int num = 0;
     for (int row = 0; model->heads > 0 && row < NUM_PRODUCTS; row++) {
@@ -229,7 +230,19 @@ bool model_drops_inputs(const struct model *model, int item)
 
 /* The norm's output goes, which the first product read, and by eager operators the normalised tensor, which the
  * gradient of the norm's weights read; of an MLP what the second product read. Attention needs its own output. */
-int64_t model_unkept_bytes(const struct model *model, int item, bool tokens)
+/* What dropout keeps of the inputs of adapters: of first products (tokens), or of second ones. */
+static int64_t dropped_bytes(const struct model *model, int item, bool tokens)
+{
+    struct lora_product list[LORA_PRODUCTS];
+    const int num = model->lora.dropout ? lora_products(model, item, list) : 0;
+    int64_t bytes = 0;
+    for (int i = 0; i < num; i++)
+        if (list[i].adapted && list[i].first == tokens)
+            bytes += (int64_t)model->seq * list[i].in * (model->elem_bytes + 1);
+    return bytes;
+}
+
+static int64_t unneeded_bytes(const struct model *model, int item, bool tokens)
 {
     struct lora_product list[LORA_PRODUCTS];
     const int64_t norms = model_item_norms(model, model->items[item].kind);
@@ -239,12 +252,17 @@ int64_t model_unkept_bytes(const struct model *model, int item, bool tokens)
         return 0;
     const int num = lora_products(model, item, list);
     for (int i = 0; i < num; i++)
-        *(list[i].first ? &first : &second) |= list[i].adapted;
+        *(list[i].first ? &first : &second) |= list[i].adapted && !model->lora.dropout;
     if (tokens)
         return norms > 0 ? one * model->hidden *
                                (!first + (model->eager_norm && model->rms_norm ? norms : 0))
                          : 0;
     return model->items[item].kind == ITEM_MLP && !second ? one * model->mlp : 0;
+}
+
+int64_t model_unkept_bytes(const struct model *model, int item, bool tokens)
+{
+    return unneeded_bytes(model, item, tokens) - dropped_bytes(model, item, tokens);
 }
 
 int64_t model_adapter_flops(const struct model *model, int item)
@@ -314,6 +332,8 @@ enum status model_set_lora(struct model *model, const struct lora_ask *ask, stru
     change_narrow(model, -1);
     model->lora.rank = ask->rank;
     model->lora.targets = targets;
+    model->lora.dropout = ask->dropout > 0;
+    model->lora.fused_qkv = ask->fused_qkv;
     model->lora.base = (int)ask->base;
     model->lora.scale = ask->alpha > 0.0 ? (float)(ask->alpha / ask->rank) : 1.0f;
     model->lora.head = ask->head && (model->task == TASK_CLASSIFY || model->task == TASK_QA);

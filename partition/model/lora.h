@@ -22,8 +22,10 @@ extern const char *const lora_base_names[]; /* by value, NULL-terminated */
 
 /* What a job asks for: its keys train.lora. */
 struct lora_ask {
-    int rank;     /* 0: no adapters */
-    double alpha; /* adapters count alpha / rank; 0: as much as the rank */
+    int rank;       /* 0: no adapters */
+    double dropout; /* of each adapter's input; 0: none */
+    bool fused_qkv; /* queries, keys and values are one module: one adapter */
+    double alpha;   /* adapters count alpha / rank; 0: as much as the rank */
     char targets
         [256]; /* words joined by commas: all, attention, qkv, mlp, or a product's name or the end of
                           one after a dot, as the package peft matches target_modules */
@@ -62,7 +64,8 @@ int64_t model_adapter_flops(const struct model *model, int item);
  * attention. Adapters read an input of 2 bytes, so such items keep no narrow ones either. */
 bool model_drops_inputs(const struct model *model, int item);
 /* Bytes of a sample that an item's stash does not have because nobody needs the inputs of its frozen
- * products, where a framework drops them: of the stash that every device of a group holds (tokens), or of
+ * products, where a framework drops them, minus what dropout of the adapters' inputs keeps (each dropped input
+ * and a mask of a byte an element: lora/layer.py of peft, by PyTorch's dropout): of the stash that every device of a group holds (tokens), or of
  * what the group divides. */
 int64_t model_unkept_bytes(const struct model *model, int item, bool tokens);
 

@@ -181,6 +181,7 @@ static enum status resolve(const struct model_spec *spec, struct model *model, s
                  : spec->hidden > 0 && spec->hidden <= MODEL_DIM_MAX / 4 ? mlp_of(spec)
                                                                          : base.mlp;
     model->elem_bytes = OR_BASE(elem_bytes);
+    model->dtype = spec->dtype;
     model->norm_eps = spec->norm_eps;
     model->param_bytes = 4;
     model->tensor = model->expert_ways = 1;

@@ -229,6 +229,7 @@ struct model {
     struct model_piece *pieces; /* owned; FAMILY_COMPOSED */
     bool per_microbatch;        /* sizes and constant times are per micro-batch, not per sample */
     int elem_bytes;             /* bytes of an activation element: 4 fp32, 2 bf16 */
+    const char *dtype;          /* that of the model's text (static), for its job; NULL: none */
     int param_bytes;            /* bytes of a stored parameter: 4 */
     int weight_bytes_per_param, grad_bytes_per_param; /* explicit models; 0: by the dtype */
     /* Explicit models: what the framework that was measured takes beside the items' times. */
@@ -286,6 +287,8 @@ struct model {
         int rank, targets, base; /* lora.h; rank 0: there are no adapters */
         float scale;             /* of what they add */
         bool head;               /* the head trains beside them */
+        bool dropout;            /* of each adapter's input */
+        bool fused_qkv;          /* one adapter for queries, keys and values */
     } lora;
     int context; /* seq is the share of one of as many devices, which meet the keys of all
                                tokens; 0 and 1: it is the whole sample */
@@ -319,9 +322,10 @@ struct model_spec {
     int num_layers, hidden, heads, mlp;
     int image, patch, channels, classes;
     int seq, max_seq, vocab;
-    int elem_bytes;  /* 4 or 2 */
-    double norm_eps; /* as in struct model */
-    int unet_skips;  /* 1: block i is joined to block num_layers-1-i (U-ViT) */
+    int elem_bytes;    /* 4 or 2 */
+    const char *dtype; /* a data type of a job that the text names (static); NULL: none */
+    double norm_eps;   /* as in struct model */
+    int unet_skips;    /* 1: block i is joined to block num_layers-1-i (U-ViT) */
     /* llama; as in struct model */
     int kv_heads, head_dim, qkv_bias, tied_head;
     int kv_rank, q_rank, rope_dim, v_dim;

@@ -623,6 +623,7 @@ enum status composed_build(const struct model_spec *spec, struct model *model, s
 {
     struct model got = {.family = FAMILY_COMPOSED,
                         .elem_bytes = spec->elem_bytes ? spec->elem_bytes : 4,
+                        .dtype = spec->dtype,
                         .param_bytes = 4,
                         .tensor = 1,
                         .expert_ways = 1,

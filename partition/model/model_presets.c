@@ -427,7 +427,8 @@ enum {
 static const char *const norm_words[] = {"rms", "layer", "weight", "bare", NULL};
 static const char *const qk_norm_words[] = {"none", "head", "full", NULL};
 static const char *const task_words[] = {"classify", "qa", "mlm", NULL};
-static const char *const dtype_words[] = {"fp32", "bf16", NULL};
+static const char *const dtype_words[] = {"fp32", "bf16",  "tf32",  "fp16",
+                                          "fp8",  "mxfp8", "nvfp4", NULL};
 /* clang-format off */
 static const struct model_key modifiers[] = {
     DIM("layers", ALL, num_layers, 1, MODEL_LAYERS_MAX, "transformer layers"),
@@ -541,8 +542,10 @@ enum status model_spec_set(struct model_spec *spec, const char *key, const char 
         value = "0";
     snprintf(what, sizeof what, "model '%s': %s", spec->name, key);
     const enum status rc = member_parse(row, what, value, spec, err);
-    if (rc == OK && row->names == dtype_words)
-        spec->elem_bytes = spec->elem_bytes == 0 ? 4 : 2; /* it holds the place of the name */
+    if (rc == OK && row->names == dtype_words) {
+        spec->dtype = dtype_words[spec->elem_bytes]; /* it holds the place of the name */
+        spec->elem_bytes = strstr(spec->dtype, "32") ? 4 : 2;
+    }
     return rc;
 }
 

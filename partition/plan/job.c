@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "partition/layout/model_shard.h"
+#include "partition/model/framework.h"
 #include "partition/base/units.h"
 
 void job_defaults(struct job *job)
@@ -53,6 +54,11 @@ static enum status check_train(const struct job *job, struct err *err)
     if (job->data.documents > 0 && (job->train.tokens > 0 || job->data.train_samples > 0))
         return err_set(err, ERR_INPUT,
                        "%s: give data.documents, data.train_samples or train.tokens",
+                       source_of(job));
+    if (job->train.post_validation && job->train.clip_norm == 0)
+        return err_set(err, ERR_INPUT,
+                       "%s: train.post_validation needs train.clip_norm: without it no update "
+                       "waits for a gradient norm",
                        source_of(job));
     if (job->train.batch < 1 || job->train.batch > INT32_MAX)
         return err_set(err, ERR_INPUT, "%s: train.batch must be 1..2147483647, got %lld",
@@ -100,7 +106,9 @@ static enum status check_pipeline(const struct job *job, struct err *err)
             return err_set(err, ERR_INFEASIBLE, "%s: %s", source_of(job), why.msg);
     }
     if (!job->pipeline.layout.open[LAYOUT_SHARD] && job->pipeline.layout.at.shard != SHARD_NONE &&
-        job->pipeline.num_replicas == 1 && job->pipeline.layout.at.context == 1)
+        job->pipeline.num_replicas == 1 && job->pipeline.layout.at.context == 1 &&
+        !(job->pipeline.layout.at.shard == SHARD_WEIGHTS &&
+          framework_shards_alone(job->model.framework)))
         return err_set(err, ERR_INFEASIBLE,
                        "%s: pipeline.shard %s divides nothing with pipeline.num_replicas 1",
                        source_of(job), shard_mode_name(job->pipeline.layout.at.shard));

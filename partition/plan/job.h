@@ -127,6 +127,8 @@ struct job {
         enum overlap_kind overlap;       /* which collectives overlap compute */
         enum dispatcher_kind dispatcher; /* how tokens reach experts */
         enum graph_parts cuda_graphs;    /* what the host launches as a whole */
+        bool fp8_attention;              /* fused attention computes in fp8 */
+        enum fp8_scaling fp8_scaling;    /* where the scales of fp8 are from */
         struct lora_ask lora;
         int gradient_bytes; /* of a parameter, for plan and sim; 0: as model and framework have it */
         bool gradient_copy;       /* the optimizer has an fp32 copy of them; for plan and sim */

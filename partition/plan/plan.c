@@ -6,6 +6,7 @@
 
 #include "partition/layout/model_shard.h"
 #include "partition/layout/tensor_group.h"
+#include "partition/model/framework.h"
 #include "partition/base/units.h"
 
 static enum status copy_array(const void *src, size_t count, size_t size, void *dst_pointer,
@@ -309,7 +310,7 @@ static enum status check_order(const struct plan *plan, struct err *err)
 }
 
 /* Check what the layout's modes need. */
-static enum status check_layout(const struct plan *plan, struct err *err)
+static enum status check_layout(const struct plan *plan, const struct model *model, struct err *err)
 {
     if (plan->recompute == RECOMPUTE_LAYER && !plan->recompute_layers)
         return err_set(err, ERR_INFEASIBLE,
@@ -326,7 +327,9 @@ static enum status check_layout(const struct plan *plan, struct err *err)
     struct err why = {0};
     if (shares_check(&plan->shares, plan->num_stages, plan->microbatches.count, &why) != OK)
         return err_set(err, ERR_INFEASIBLE, "plan: %s", why.msg);
-    if (plan->layout.shard != SHARD_NONE && plan->num_pipelines == 1)
+    const bool alone =
+        plan->layout.shard == SHARD_WEIGHTS && framework_shards_alone(model->framework);
+    if (plan->layout.shard != SHARD_NONE && plan->num_pipelines == 1 && !alone)
         return err_set(err, ERR_INFEASIBLE, "plan: shard %s divides nothing with 1 replica",
                        shard_mode_name(plan->layout.shard));
     if (shard_group_check(plan->layout.shard_group, plan->layout.shard, plan->num_pipelines,
@@ -344,7 +347,7 @@ enum status plan_check_layout(const struct plan *plan, const struct model *model
     enum status rc = plan_check_counts(plan, model, cluster, err);
     THEN(check_cut(plan, model, err));
     THEN(check_order(plan, err));
-    return rc == OK ? check_layout(plan, err) : rc;
+    return rc == OK ? check_layout(plan, model, err) : rc;
 }
 
 enum status plan_check(const struct plan *plan, const struct model *model,

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "partition/model/framework.h"
 #include "partition/step/cache_rule.h"
 
 /* Longer op lists are not candidates, because judging one would take more than about 0.1 s, unless
@@ -456,6 +457,8 @@ bool search_allows_replicas(const struct search *search, int num_ranks, int num_
     const int R = num_pipelines, C = layout_context(&problem->layout), width = R / C;
     const int group = problem->layout.shard_group;
     const bool global = problem->batch_mode == BATCH_GLOBAL;
+    const bool alone = problem->layout.shard == SHARD_WEIGHTS &&
+                       framework_shards_alone(problem->setting.model->framework);
     *family = (struct node){.level = LEVEL_FAMILY,
                             .num_ranks = num_ranks,
                             .num_pipelines = R,
@@ -464,8 +467,8 @@ bool search_allows_replicas(const struct search *search, int num_ranks, int num_
     return R % C == 0 && (options->num_replicas == AUTO || options->num_replicas == width) &&
            R % layout_expert_span(&problem->layout) == 0 &&
            (group == 0 || (R % group == 0 && R != group)) &&
-           /* of one replica there is nothing to divide */
-           (problem->layout.shard == SHARD_NONE || R > 1) &&
+           /* of one replica there is nothing to divide, but hooks may run */
+           (problem->layout.shard == SHARD_NONE || R > 1 || alone) &&
            (!global || problem->batch % width == 0) &&
            (!problem->canonical || (R & (R - 1)) == 0) &&
            (problem->most_samples == 0 || global || width == 1 ||

@@ -93,7 +93,9 @@ static int sharers(const struct builder *b)
 
 static bool shards(const struct builder *b, enum shard_mode from)
 {
-    return b->got.num_pipelines > 1 && b->plan->layout.shard >= from;
+    const bool alone =
+        b->plan->layout.shard == SHARD_WEIGHTS && framework_shards_alone(b->model->framework);
+    return (b->got.num_pipelines > 1 || alone) && b->plan->layout.shard >= from;
 }
 
 static int64_t part_of(int64_t value, int64_t ways)
@@ -206,7 +208,7 @@ static int64_t replicas_ns(struct builder *b, int s, enum collective kind, int64
 {
     const int rank = b->got.rank_of_stage[s];
     const struct setting setting = {b->model, b->cluster, b->cost};
-    if (bytes == 0)
+    if (bytes == 0 || b->got.num_pipelines == 1)
         return 0;
     if (b->ring_rank != rank + 1) {
         memset(b->collectives, 0, sizeof b->collectives);
@@ -240,16 +242,16 @@ struct unit {
     int64_t gather_ns, reduce_ns;
 };
 
-/* The host fetches the weights of each item, and the device waits for it where it is the faster one. */
-static void wait_for_hooks(const struct builder *b, int items, struct unit *unit)
+/* The host fetches the weights of each item, and the device waits for it where it is the faster one. `again` of the
+ * items run again inside the backward, which fetches them once more. */
+static void wait_for_hooks(const struct builder *b, int items, int again, struct unit *unit)
 {
     const struct framework *framework = b->model->framework;
-    const int64_t host = framework && b->cost->source == COST_KERNELS
-                             ? (int64_t)(items * framework->hook_us * 1e3)
-                             : 0;
+    const double each = framework && b->cost->source == COST_KERNELS ? framework->hook_us * 1e3 : 0;
+    const int64_t host = (int64_t)(items * each);
     unit->sum.forward = longer(unit->sum.forward, host);
     unit->sum.again = unit->sum.again > 0 ? longer(unit->sum.again, host) : 0;
-    unit->sum.input = longer(unit->sum.input, host);
+    unit->sum.input = longer(unit->sum.input, (int64_t)((items + again) * each));
 }
 
 /* The unit [first, next) of a stage. Gathers bring weights as kernels read them, reduce-scatters
@@ -258,10 +260,12 @@ static bool make_unit(struct builder *b, int s, int first, int next, struct unit
 {
     const bool trains = first >= b->num_frozen_items;
     int64_t gathered = 0, reduced = 0, bytes[2];
+    int again = 0;
     bool fits = true;
     *unit = (struct unit){0};
     for (int i = first; i < next && fits; i++) {
         const struct item_times *t = &b->item_ns[i];
+        again += builder_runs_again(b, i);
         fits = counted_bytes(b, i, b->model->elem_bytes, &bytes[0]) &&
                builder_reduced_bytes(b, i, &bytes[1]) && add_to(&gathered, bytes[0]) &&
                add_to(&gathered, model_base_bytes(b->model, i)) && add_to(&reduced, bytes[1]);
@@ -277,7 +281,7 @@ static bool make_unit(struct builder *b, int s, int first, int next, struct unit
         const int64_t out = shard_copy_ns(b, gathered, gathered);
         fits = add_to(&unit->sum.forward, out) && add_to(&unit->sum.again, out) &&
                add_to(&unit->sum.input, out);
-        wait_for_hooks(b, next - first, unit);
+        wait_for_hooks(b, next - first, again, unit);
     }
     if (fits && trains)
         fits = add_to(&unit->sum.weight, shard_copy_ns(b, gathered, reduced));

@@ -324,6 +324,8 @@ static enum status choose_computed(const struct model *model, const struct clust
                                          .fp16 = query->dtype == DTYPE_FP16,
                                          .dropout = query->dropout,
                                          .graphs = query->graphs,
+                                         .fp8_attention = query->fp8_attention,
+                                         .delayed_scaling = query->delayed_scaling,
                                          .narrow = narrow_of(query->dtype)};
     handle->kernels = kernel_costs_new(&options);
     if (!handle->kernels)

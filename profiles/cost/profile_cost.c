@@ -248,6 +248,8 @@ struct cost_query cost_query_of(const struct job *job)
 {
     struct cost_query query = {.dtype = job->train.dtype,
                                .graphs = job->train.cuda_graphs,
+                               .fp8_attention = job->train.fp8_attention,
+                               .delayed_scaling = job->train.fp8_scaling == SCALING_DELAYED,
                                .dropout = job->train.dropout > 0,
                                .choice = job->cost.source,
                                .efficiency = job->cost.efficiency,

@@ -39,7 +39,8 @@ struct cost_query {
     int threads; /* per rank; 0: 1 if ranks share a node, else the most that was measured */
     int ranks;   /* ranks busy on a node; 0: as many as the cluster has devices a node */
     int spread;  /* 0: medians; -1: the 10th, 1: the 90th percentile of every time, for intervals */
-    enum graph_parts graphs; /* of computed costs */
+    enum graph_parts graphs; /* of computed costs, as the next two */
+    bool fp8_attention, delayed_scaling;
     bool dropout; /* use rows measured with dropout for layers that train, if there are any */
     enum cost_choice choice;
     double efficiency;                      /* of computed costs (cost_options); 0: 1 */

@@ -155,6 +155,9 @@ static enum status read_model(const struct json *root, const struct fields_sourc
         model_from_json(json_get(root, "model"), source, bytes, &job->model, err);
     if (rc == OK && !given && wide && job->model.elem_bytes == 2)
         job->train.dtype = DTYPE_BF16;
+    for (int i = 0; rc == OK && !given && job->model.dtype && dtype_names[i]; i++)
+        if (strcmp(dtype_names[i], job->model.dtype) == 0)
+            job->train.dtype = (enum dtype)i;
     return rc;
 }
 

@@ -143,4 +143,20 @@ check "removed" "$elapse" calibrate --remove one
 expect "and gone" 1 "no calibration 'one'" "$elapse" calibrate --remove one
 expect "an efficiency above 1" 0 'at 1.25 of their speed' \
     "$elapse" sim --step "${step[@]}" --cost kernels --efficiency 1.25
+# ZeRO-3 on one GPU: 8 micro-batches, 8 items of layers forward and backward, 1.7 ms of hooks a pass, and small layers. Embedding,
+# norm and head are items too.
+alone=(--model llama:layers=4,hidden=64,heads=4,mlp=176,vocab=256,seq=32 --cluster a100-1x1 --microbatches 8 --set train.dtype=bf16)
+hooked() { "$elapse" sim --step "${alone[@]}" --framework deepspeed --set pipeline.shard=weights --recompute $1 ${2:+--recompute-layers $2} --json | grep -o '"step_ns":[0-9]*' | cut -d: -f2; }
+never=$(hooked never) layer=$(hooked layer 4)
+check "the hooks of ZeRO-3 on one GPU are what a step of small layers takes" \
+    test "$never" -gt $((8 * 2 * 8 * 1700000)) -a "$never" -lt $((8 * 2 * 11 * 1700000 * 11 / 10))
+check "layers that run again are fetched once more" \
+    test $((layer - never)) -gt $((8 * 8 * 1700000 * 99 / 100)) -a $((layer - never)) -lt $((8 * 8 * 1700000 * 101 / 100))
+expect "elsewhere a shard of one replica divides nothing" 1 'pipeline.shard weights divides nothing' \
+    "$elapse" sim --step "${alone[@]}" --framework fsdp --set pipeline.shard=weights
+expect "a model's text may name any data type" 0 '^dtype fp8' "$elapse" sim --step --model llama3-8b:layers=2,dtype=fp8 --cluster h100-1x1
+expect "a norm is validated where there is one" 2 "train.post_validation needs train.clip_norm" \
+    "$elapse" sim --step "${alone[@]}" --set train.post_validation=true
+expect "attention in fp8 needs its units" 1 "'a100' has no fp8 units" \
+    "$elapse" sim --step "${alone[@]}" --set train.fp8_attention=true
 finish

@@ -78,6 +78,7 @@ def write_run(run, folder):
            "train": {"framework": run.get("framework", "auto"), "norm": run.get("norm", "auto"),
                      "overlap": run.get("overlap", "auto"), "dispatcher": run.get("dispatcher", "alltoall"),
                      "cuda_graphs": run.get("cuda_graphs", "none"), "gradient_bytes": run.get("gradient_bytes", 0),
+                     "fp8_attention": run.get("fp8_attention", False), "fp8_scaling": run.get("fp8_scaling", "current"),
                      "batch": {"per_pipeline": batch}, "dtype": run.get("dtype", "bf16"),
                      "dropout": run.get("dropout", 0), "attention": run.get("attention", "fused"),
                      "optimizer": {"kind": "adamw"}, "clip_norm": 1.0, "lora": run.get("lora", {})},

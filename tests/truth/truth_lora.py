@@ -4,7 +4,9 @@ Face's Trainer on A100 (QwenLM/Qwen's README).
 
 MLPerf: rank 16 on attention, 8,192 tokens a sample, norms of Transformer Engine; the base is kept in the format of
 the row. Qwen: micro-batches of one sample, 8 a step, layers run again in the backward, rank 64 on all linears, Q-LoRA
-on a base of 4 bits by GPTQ. Qwen's rows of two nodes are left out: they take twice what one GPU takes.
+on a base of 4 bits by GPTQ. Attention in fp8 (FP8_DPA=1, NVTE_FP8_DPA_BWD=1) is that of NVIDIA's configurations;
+MangoBoost's for MI300X has FP8_DPA=0. Both have scales of earlier steps (FP8_AMAX_ALGO). Dropout of adapters: 0.1 in
+MLPerf's reference, 0.05 in Qwen's finetune.py, whose c_attn has one adapter for queries, keys and values. Qwen's rows of two nodes are left out: they take twice what one GPU takes.
 
 usage: truth_lora.py FOLDER [-v]    FOLDER has mlperf_part.csv and qwen_part.csv
 """
@@ -30,7 +32,8 @@ def mlperf_run(r):
             "dp": gpus // tp // cp, "context": cp, "dtype": r["format"], "attention": "fused",
             "shard": "optimizer" if gpus > tp * cp else "none", "sequence_parallel": tp > 1,
             "framework": "megatron-te", "overlap": "tensor" if r["tp_overlap"] == "1" else "none",
-            "cuda_graphs": r["cuda_graphs"] or "none", "lora": {"rank": 16, "targets": "attention"}}
+            "cuda_graphs": r["cuda_graphs"] or "none", "fp8_attention": kind not in AMD, "fp8_scaling": "delayed",
+            "lora": {"rank": 16, "targets": "attention", "dropout": 0.1}}
 
 
 QWEN = {"1.8B": (24, 2048, 16, 5504), "7B": (32, 4096, 32, 11008)}
@@ -39,13 +42,13 @@ QWEN = {"1.8B": (24, 2048, 16, 5504), "7B": (32, 4096, 32, 11008)}
 def qwen_run(r):
     layers, hidden, heads, mlp = QWEN[r["size"]]
     gpus = int(r["gpus_per_node"])
-    lora = {} if r["method"] == "full" else {"rank": 64, "targets": "all",
+    lora = {} if r["method"] == "full" else {"rank": 64, "targets": "all", "dropout": 0.05, "fused_qkv": True,
                                              "base": "gptq" if r["method"] == "qlora" else "same"}
     return {"model": "llama:layers=%d,hidden=%d,heads=%d,mlp=%d,vocab=151936,qkv_bias=1,seq=%s" %
             (layers, hidden, heads, mlp, r["seq"]), "layers": layers, "cluster": predict.cluster("a100", gpus),
             "micro_batch": 1, "micro_batches": 8, "dp": gpus, "recompute": "layer",
             "framework": "deepspeed" if r["method"] == "full" else "hf-eager",
-            "shard": "weights" if gpus > 1 else "none", "lora": lora}
+            "shard": "weights" if r["method"] == "full" else "none", "lora": lora}
 
 
 def flops_of(parameters, tokens, passes):

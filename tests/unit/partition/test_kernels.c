@@ -540,6 +540,61 @@ static void kernels_of__an_mlp_in_fp8_is_what_a_count_by_hand_says(void **state)
     model_clear(&model);
 }
 
+static double pass_bytes(const struct model *model, int item, enum pass pass,
+                         const struct cost_options *options)
+{
+    struct kernel list[KERNELS_MAX];
+    double sum = 0;
+    for (int i = kernels_of(model, item, pass, 2, options, list) - 1; i >= 0; i--)
+        sum += list[i].bytes;
+    return sum;
+}
+
+/* A scale of earlier steps saves the pass that finds the largest value, of both linears' operands. */
+static void kernels_of__delayed_scales_save_a_read_of_each_cast(void **state)
+{
+    (void)state;
+    const double t = 1024, h = 1024, m = 4096;
+    const struct cost_options now = {.efficiency = 1, .narrow = NARROW_FP8};
+    struct cost_options delayed = now;
+    struct model model = parse("gpt2:dtype=bf16,hidden=1024,heads=16,mlp=4096,seq=512");
+    delayed.delayed_scaling = true;
+    assert_true(pass_bytes(&model, 2, PASS_FWD, &now) - pass_bytes(&model, 2, PASS_FWD, &delayed) ==
+                2 * t * (h + m));
+    model_clear(&model);
+}
+
+static void kernels_of__attention_in_fp8_casts_its_inputs_and_is_faster(void **state)
+{
+    (void)state;
+    const double t = 2 * 4096, h = 4096, k = 1024;
+    const struct cost_options wide = {.efficiency = 1};
+    const struct cost_options fp8 = {
+        .efficiency = 1, .fp8_attention = true, .delayed_scaling = true};
+    const struct device_curve *curve = device_curve_of(&(struct device){.kind = "h100"});
+    struct model model = parse("llama3-8b:dtype=bf16,seq=4096");
+    struct kernel list[KERNELS_MAX];
+    for (int back = 0; back < 2; back++) {
+        const enum pass pass = back ? PASS_BWD_INPUT : PASS_FWD;
+        const double cast = t * (back ? h : h + 2 * k) * 3; /* 2 bytes read, one written */
+        assert_true(pass_bytes(&model, 1, pass, &fp8) - pass_bytes(&model, 1, pass, &wide) == cast);
+        for (int i = kernels_of(&model, 1, pass, 2, &fp8, list) - 1; i >= 0; i--) {
+            struct kernel slow = list[i];
+            if (slow.kind != KERNEL_ATTENTION)
+                continue;
+            slow.narrow = false;
+            const double start = curve->matmul.start_us * 1e3;
+            const double ratio = (device_kernel_ns(curve, 989e12, 3.35e12, &slow) - start) /
+                                 (device_kernel_ns(curve, 989e12, 3.35e12, &list[i]) - start);
+            assert_true(list[i].narrow && fabs(ratio - 971.0 / 600) < 0.01);
+        }
+    }
+    struct err err = {0};
+    assert_int_equal(roofline_check_narrow(roofline_find("a100"), &fp8, &err), ERR_INFEASIBLE);
+    assert_int_equal(roofline_check_narrow(roofline_find("h100"), &fp8, &err), OK);
+    model_clear(&model);
+}
+
 static void cost_kernels__refuses_a_narrow_format_without_units(void **state)
 {
     (void)state;
@@ -633,6 +688,8 @@ int main(void)
         cmocka_unit_test(cost_kernels__is_bound_by_the_host_when_kernels_are_small),
         cmocka_unit_test(cost_kernels__scales_by_efficiency_and_number_format),
         cmocka_unit_test(kernels_of__an_mlp_in_fp8_is_what_a_count_by_hand_says),
+        cmocka_unit_test(kernels_of__delayed_scales_save_a_read_of_each_cast),
+        cmocka_unit_test(kernels_of__attention_in_fp8_casts_its_inputs_and_is_faster),
         cmocka_unit_test(cost_kernels__refuses_a_narrow_format_without_units),
         cmocka_unit_test(cost_kernels__refuses_a_kind_without_a_curve),
         cmocka_unit_test(cost_choice_parse__names_what_is_valid),

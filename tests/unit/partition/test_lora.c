@@ -315,9 +315,78 @@ static void model_set_lora__drops_inputs_that_nobody_needs(void **state)
     }
 }
 
+/* One adapter on the fused product has r (k + n) parameters where three had 3 r k + r n. */
+static void model_set_lora__has_one_adapter_for_a_fused_product(void **state)
+{
+    (void)state;
+    struct lora_ask ask = ask_of(RANK, "all", LORA_BASE_SAME);
+    struct lora_product list[LORA_PRODUCTS];
+    struct model model = {0};
+    ask.fused_qkv = true;
+    assert_int_equal(model_parse(TEXT, &model, NULL), OK);
+    assert_int_equal(model_set_lora(&model, &ask, NULL), OK);
+    assert_int_equal(lora_products(&model, 1, list), 2);
+    assert_int_equal(list[0].out, QKV);
+    assert_int_equal(lora_products(&model, 2, list), 3);
+    assert_int_equal(model.items[1].params, RANK * (H + QKV + 2 * H));
+    model_clear(&model);
+}
+
+static struct model model_with_dropout(double dropout, enum framework_kind framework)
+{
+    struct lora_ask ask = ask_of(RANK, "all", LORA_BASE_SAME);
+    struct model model = {0};
+    ask.dropout = dropout;
+    assert_int_equal(model_parse(TEXT, &model, NULL), OK);
+    model_set_framework(&model, framework, NORM_FUSED);
+    assert_int_equal(model_set_lora(&model, &ask, NULL), OK);
+    return model;
+}
+
+/* Each adapted product drops its own copy of its input: 2 bytes and a byte of mask are kept, by a framework in
+ * place of the input, and the device reads and writes it and the mask, forward and back. */
+static void model_set_lora__counts_dropout_of_the_adapters_inputs(void **state)
+{
+    (void)state;
+    const struct cost_options options = {.efficiency = 1};
+    const double inputs[] = {0, 4 * H, 2 * H + WIDTH}; /* q k v o; gate up down */
+    const double before[] = {0, H, H + WIDTH};         /* attention keeps its output itself */
+    for (int named = 0; named < 2; named++) {
+        const enum framework_kind framework = named ? FRAMEWORK_HF_EAGER : FRAMEWORK_AUTO;
+        struct model kept = model_with_dropout(0, framework),
+                     dropped = model_with_dropout(0.1, framework);
+        for (int item = 1; item <= 2; item++) {
+            assert_true((double)(dropped.items[item].stash_bytes - kept.items[item].stash_bytes) ==
+                        SEQ * (3 * inputs[item] - named * 2 * before[item]));
+            for (int back = 0; back < 2; back++) {
+                const enum pass pass = back ? PASS_BWD_INPUT : PASS_FWD;
+                struct kernel list[KERNELS_MAX];
+                double more = 0;
+                for (int i = kernels_of(&dropped, item, pass, 1, &options, list) - 1; i >= 0; i--)
+                    more += list[i].bytes;
+                for (int i = kernels_of(&kept, item, pass, 1, &options, list) - 1; i >= 0; i--)
+                    more -= list[i].bytes;
+                assert_true(fabs(more / (5 * SEQ * inputs[item]) - 1) < 1e-9);
+            }
+        }
+        /* A group of two divides what second products keep, not what first ones do. */
+        struct model half = {0}, half_kept = {0};
+        assert_int_equal(model_shard(&dropped, 2, false, &half, NULL), OK);
+        assert_int_equal(model_shard(&kept, 2, false, &half_kept, NULL), OK);
+        assert_true((double)(half.items[2].stash_bytes - half_kept.items[2].stash_bytes) ==
+                    SEQ * (3 * (2 * H + WIDTH / 2.0) - named * 2 * (H + WIDTH / 2.0)));
+        model_clear(&half);
+        model_clear(&half_kept);
+        model_clear(&dropped);
+        model_clear(&kept);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(model_set_lora__has_one_adapter_for_a_fused_product),
+        cmocka_unit_test(model_set_lora__counts_dropout_of_the_adapters_inputs),
         cmocka_unit_test(model_set_lora__leaves_only_adapters_to_train),
         cmocka_unit_test(model_set_lora__names_what_is_not_there),
         cmocka_unit_test(workload__the_base_has_no_gradients_and_no_state),

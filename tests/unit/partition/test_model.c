@@ -291,7 +291,7 @@ static void parse__refuses_what_it_does_not_know(void **state)
         {"vit-b16:heads=5",                             "not a multiple of heads 5" },
         {"vit-b16:image=225",                           "not a multiple of patch 16"},
         {"vit-b16:image=65536,patch=1",                 "patches"                   },
-        {"vit-b16:dtype=fp16",                          "must be fp32|bf16, got"    },
+        {"vit-b16:dtype=int8",                          "must be fp32|bf16|tf32|"   },
         {"bert-base:task=translate",                    "must be classify|qa|mlm"   },
         {"bert-base:seq=513",                           "seq must be 1..512"        },
         {"gpt2:classes=3",                              "no key 'classes'"          },

@@ -843,11 +843,15 @@ static void job_load__has_one_dtype_for_model_and_job(void **state)
         const char *model, *dtype; /* NULL: the job names none */
         enum dtype want;
     } cases[] = {
-        {"gpt2:dtype=bf16", NULL,   DTYPE_BF16},
-        {"gpt2:dtype=bf16", "fp32", DTYPE_FP32},
-        {"gpt2:dtype=fp32", "bf16", DTYPE_BF16},
-        {"gpt2:dtype=bf16", "fp8",  DTYPE_FP8 },
-        {"gpt2",            NULL,   DTYPE_FP32},
+        {"gpt2:dtype=bf16",  NULL,   DTYPE_BF16 },
+        {"gpt2:dtype=bf16",  "fp32", DTYPE_FP32 },
+        {"gpt2:dtype=fp32",  "bf16", DTYPE_BF16 },
+        {"gpt2:dtype=bf16",  "fp8",  DTYPE_FP8  },
+        {"gpt2:dtype=fp8",   NULL,   DTYPE_FP8  },
+        {"gpt2:dtype=nvfp4", NULL,   DTYPE_NVFP4},
+        {"gpt2:dtype=tf32",  NULL,   DTYPE_TF32 },
+        {"gpt2:dtype=fp8",   "bf16", DTYPE_BF16 },
+        {"gpt2",             NULL,   DTYPE_FP32 },
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -860,7 +864,8 @@ static void job_load__has_one_dtype_for_model_and_job(void **state)
                  cases[i].model, dtype);
         load(file_with("job.json", text), NULL, 0, &job);
         assert_int_equal(job.train.dtype, cases[i].want);
-        assert_int_equal(job.model.elem_bytes, cases[i].want == DTYPE_FP32 ? 4 : 2);
+        const bool wide = cases[i].want == DTYPE_FP32 || cases[i].want == DTYPE_TF32;
+        assert_int_equal(job.model.elem_bytes, wide ? 4 : 2);
         job_clear(&job);
     }
 }
