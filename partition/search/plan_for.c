@@ -526,12 +526,14 @@ static enum status move_cut(const struct job *job, const struct setting *setting
     return rc == ERR_NOMEM ? err_copy(err, &why) : OK; /* the plan stands without another cut */
 }
 
-/* Give the chosen plan its shares of weight gradients. */
+/* Give the chosen plan its shares of weight gradients. They are solved without shared links; the judge,
+ * which may be NULL, then says what a step of the plan takes. */
 static enum status leave_out(const struct job *job, const struct setting *setting,
                              const struct run_state *state, const struct planner_judge *judge,
                              struct planner_result *result, struct err *err)
 {
     const int64_t whole_ns = result->plan.step_ns;
+    int64_t step_ns = 0;
     enum status rc = plan_set_shares(setting, job->freeze.max_share, &result->plan, err);
     if (rc == OK && !result->plan.shares.share && result->plan.num_frozen_layers == 0)
         return err_set(
@@ -542,7 +544,11 @@ static enum status leave_out(const struct job *job, const struct setting *settin
     if (rc == OK && result->plan.shares.share && result->plan.num_stages > 1 && !greedy(job) &&
         result->plan.schedule < SCHEDULE_SEARCH && !state->old)
         rc = move_cut(job, setting, state, judge, result, err);
+    if (rc == OK && result->plan.shares.share && judge && judge->step_ns)
+        rc = judge->step_ns(judge->ctx, &result->plan, &step_ns, err);
     if (rc == OK && result->plan.shares.share) {
+        if (step_ns > result->plan.step_ns)
+            result->plan.step_ns = step_ns;
         result->whole_ns = whole_ns;
         result->lower_bound_ns = 0; /* it is one of plans without shares */
         result->gap = 0;

@@ -155,6 +155,15 @@ within_budget() {
     part_of_search "$tmp/budget.txt" && ! part_of_search "$tmp/ours.txt"
 }
 verify "plan: --budget ends a search with a plan and its bound" within_budget
+# Shares are solved without shared links; the plan's step has them.
+with_shares() {
+    local words=(--model vit-b16 --frozen 3 --cluster l4-2x2 --batch 8 --quiet)
+    for key in freeze.max_share=0.5 train.dtype=fp16 pipeline.num_stages=2 pipeline.schedule=zb-h1; do words+=(--set $key); done
+    "$elapse" plan "${words[@]}" -o "$tmp/shares.plan" --json >"$tmp/shares.json" &&
+        python3 -c 'import json, sys; json.dump(json.load(open(sys.argv[1]))["job"], open(sys.argv[2], "w"))' "$tmp/shares.json" "$tmp/shares.job" &&
+        [ "$(step_of <"$tmp/shares.json")" = "$("$elapse" sim "$tmp/shares.job" --step --plan "$tmp/shares.plan" --no-wall --json | step_of)" ]
+}
+verify "plan: what a plan with shares of gradients takes is what sim says" with_shares
 # A budget of looks ends at one plan, however fast the machine is: valgrind's is many times slower.
 same_work() {
     local with

@@ -34,7 +34,7 @@ def questions(random):
                  "batch": random.choice("8 16 24 32 64".split()), "dtype": random.choice(["fp32", "bf16", "fp16"]),
                  "K": random.choice(["", "1", "2", "4"]), "T": random.choice(["", "1", "2"]), "R": random.choice(["", "", "2"]),
                  "M": random.choice(["", "4", "8"]), "work": random.choice(["300", "3000", "10000"]), "schedule": random.choice(["", "", "1f1b", "gpipe", "zb-h1", "interleaved"])}
-        extra = {"optimizer": "adamw", "frozen": "3", "price": "2.5", "uplink": "25GBps", "link": "100GBps", "recompute": "stage",
+        extra = {"optimizer": "adamw", "share": "0.5", "frozen": "3", "price": "2.5", "uplink": "25GBps", "link": "100GBps", "recompute": "stage",
                  "shard": "weights", "framework": "fsdp"}
         for key in random.sample(sorted(extra), 2):
             asked[key] = extra[key]
