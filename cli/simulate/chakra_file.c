@@ -48,11 +48,11 @@ static void put_text(struct message *m, int field, const char *text)
     put_bytes(m, field, text, strlen(text));
 }
 
-static void write_length(FILE *out, size_t n)
+static void write_varint(FILE *out, uint64_t value)
 {
-    struct message length = {0};
-    put_varint(&length, n);
-    fwrite(length.bytes, 1, length.num, out);
+    struct message text = {0};
+    put_varint(&text, value);
+    fwrite(text.bytes, 1, text.num, out);
 }
 
 /* --- the schema, et_def.proto ------------------------------------------------------------------ */
@@ -254,60 +254,85 @@ static enum node_type node_type_of(const struct writer *w, int kind)
     }
 }
 
-/* Write the ids that an op waits for, after the node's other fields, and note it for ops after it. */
-static enum status finish_node(struct writer *w, const struct message *node, struct op op,
-                               struct err *err)
+/* What an op is for the ops around it. */
+struct role {
+    bool copy, receive, send, sum;
+    bool pass;  /* the device computes it: passes follow one another */
+    bool joins; /* it waits for the sums before it */
+};
+
+static struct role role_of(int kind)
 {
-    const bool is_copy = op.kind == OP_C || op.kind == OP_P;
-    const bool is_recv = op.kind == OP_RECV_ACT || op.kind == OP_RECV_GRAD;
-    const bool is_sum = op.kind == OP_ALLREDUCE || op.kind == OP_TIED || op.kind == OP_NORM;
-    const bool is_send = op.kind == OP_SEND_ACT || op.kind == OP_SEND_GRAD;
-    const bool joins = op.kind == OP_TIED || op.kind == OP_NORM || op.kind == OP_UPDATE;
-    const bool is_pass = !is_copy && !is_recv && !is_sum && !is_send;
-    const int64_t room = 3 + (is_pass ? w->num_pending : 0) + (joins ? w->num_sums : 0);
-    uint64_t *deps = malloc((size_t)room * sizeof *deps);
-    unsigned char *packed = malloc((size_t)room * 10);
+    struct role role = {.copy = kind == OP_C || kind == OP_P,
+                        .receive = kind == OP_RECV_ACT || kind == OP_RECV_GRAD,
+                        .send = kind == OP_SEND_ACT || kind == OP_SEND_GRAD,
+                        .sum = kind == OP_ALLREDUCE || kind == OP_TIED || kind == OP_NORM,
+                        .joins = kind == OP_TIED || kind == OP_NORM || kind == OP_UPDATE};
+    role.pass = !role.copy && !role.receive && !role.send && !role.sum;
+    return role;
+}
+
+/* Set deps to the nodes that an op waits for: at most 2, the pending ones and the sums. */
+static int64_t find_deps(struct writer *w, struct op op, uint64_t *deps)
+{
+    const struct role role = role_of(op.kind);
+    const uint64_t last_copy = role.copy ? w->last_copy[op.kind == OP_P] : 0;
     int64_t n = 0;
-    struct message head = {0};
-    if (!deps || !packed) {
-        free(deps);
-        free(packed);
-        return err_nomem(err);
-    }
-    if (w->last && !is_recv && op.kind != OP_C)
+    if (w->last && !role.receive && op.kind != OP_C)
         deps[n++] = w->last;
-    if (is_copy && w->last_copy[op.kind == OP_P])
-        deps[n++] = w->last_copy[op.kind == OP_P];
-    if (is_pass)
-        while (w->num_pending > 0)
-            deps[n++] = w->pending[--w->num_pending];
-    for (int64_t i = 0; joins && i < w->num_sums; i++)
+    if (last_copy)
+        deps[n++] = last_copy;
+    while (role.pass && w->num_pending > 0)
+        deps[n++] = w->pending[--w->num_pending];
+    for (int64_t i = 0; role.joins && i < w->num_sums; i++)
         deps[n++] = w->sums[i];
+    return n;
+}
+
+/* Let the ops after this one wait for it. */
+static void note_node(struct writer *w, struct op op)
+{
+    const struct role role = role_of(op.kind);
+    if (role.receive || op.kind == OP_C)
+        w->pending[w->num_pending++] = w->id;
+    if (role.sum)
+        w->sums[w->num_sums++] = w->id;
+    if (role.copy)
+        w->last_copy[op.kind == OP_P] = w->id;
+    if (role.pass)
+        w->last = w->id;
+}
+
+/* Write a node: its length, its fields, and the ids that it waits for. */
+static void write_message(const struct writer *w, const struct message *node, const uint64_t *deps,
+                          int64_t n)
+{
     size_t length = 0;
+    struct message head = {0};
     for (int64_t i = 0; i < n; i++) {
         struct message one = {0};
         put_varint(&one, deps[i]);
-        memcpy(packed + length, one.bytes, one.num);
         length += one.num;
     }
     put_varint(&head, NODE_DATA_DEPS << 3 | 2);
     put_varint(&head, length);
-    write_length(w->out, node->num + (n > 0 ? head.num + length : 0));
+    write_varint(w->out, node->num + (n > 0 ? head.num + length : 0));
     fwrite(node->bytes, 1, node->num, w->out);
-    if (n > 0) {
+    if (n > 0)
         fwrite(head.bytes, 1, head.num, w->out);
-        fwrite(packed, 1, length, w->out);
-    }
+    for (int64_t i = 0; i < n; i++)
+        write_varint(w->out, deps[i]);
+}
+
+static enum status finish_node(struct writer *w, const struct message *node, struct op op,
+                               struct err *err)
+{
+    uint64_t *deps = malloc((size_t)(2 + w->num_pending + w->num_sums) * sizeof *deps);
+    if (!deps)
+        return err_nomem(err);
+    write_message(w, node, deps, find_deps(w, op, deps));
+    note_node(w, op);
     free(deps);
-    free(packed);
-    if (is_recv || op.kind == OP_C)
-        w->pending[w->num_pending++] = w->id;
-    if (is_sum)
-        w->sums[w->num_sums++] = w->id;
-    if (is_copy)
-        w->last_copy[op.kind == OP_P] = w->id;
-    if (is_pass)
-        w->last = w->id;
     return OK;
 }
 
@@ -355,7 +380,7 @@ static enum status write_rank(struct writer *w, const char *folder, struct err *
     if (rc == OK) {
         w->out = file.out;
         put_text(&metadata, 1, "0.0.4");
-        write_length(w->out, metadata.num);
+        write_varint(w->out, metadata.num);
         fwrite(metadata.bytes, 1, metadata.num, w->out);
         for (int64_t i = 0; rc == OK && i < list->num_ops; i++)
             rc = write_node(w, list->ops[i], err);
