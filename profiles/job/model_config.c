@@ -481,14 +481,16 @@ static enum status read_int(const struct json *object, const char *key, int fall
     const struct fields_source source = {.file = file, .prefix = ""};
     const struct json *json = json_get(object, key);
     int64_t number = fallback == ON ? 1 : fallback;
+    /* Where no layer has a window, transformers 5 writes 0. */
+    const int least = fallback > 0 && strcmp(key, "sliding_window") != 0;
     if (fallback == KEEP && !json)
         return OK;
     if (json && json_type(json) == JSON_BOOL && fallback <= 0)
         number = json_true(json);
     else if (json && json_type(json) != JSON_NULL &&
-             (!json_int64(json, &number) || number < (fallback > 0) || number > INT32_MAX))
+             (!json_int64(json, &number) || number < least || number > INT32_MAX))
         return fields_refuse(&source, key,
-                             fallback > 0 ? "an integer 1..2147483647" : "an integer 0..2147483647",
+                             least > 0 ? "an integer 1..2147483647" : "an integer 0..2147483647",
                              json, err);
     *value = (int)number;
     return OK;

@@ -322,6 +322,30 @@ static enum status read_family(const struct json *object, const char *file, cons
     return prefix_error(file, key, rc, &inner, err);
 }
 
+/* Read a JSON file as Python writes it: of its numbers that JSON has not, Infinity is null and NaN 0. */
+static enum status read_python_json(const char *path, struct json **root, struct err *err)
+{
+    static const char *const words[][2] = {
+        {"-Infinity", "null     "},
+        {"Infinity",  "null    " },
+        {"NaN",       "0  "      },
+    };
+    char *text = NULL;
+    bool quoted = false;
+    enum status rc = file_read_text(path, &text, err);
+    for (char *c = text; rc == OK && *c; c++) {
+        quoted = quoted != (*c == '"');
+        if (quoted && *c == '\\' && c[1])
+            c++;
+        for (size_t i = 0; i < sizeof words / sizeof *words && !quoted; i++)
+            if (strncmp(c, words[i][0], strlen(words[i][0])) == 0)
+                memcpy(c, words[i][1], strlen(words[i][1]));
+    }
+    THEN(json_parse(text, path, root, err));
+    free(text);
+    return rc;
+}
+
 /* Load a file, and for a configuration of transformers the tokens of a sample, which it does not
  * hold. seq: text or number, NULL: not given. */
 static enum status load_model_file(const char *path, const struct json *seq, int elem_bytes,
@@ -330,7 +354,7 @@ static enum status load_model_file(const char *path, const struct json *seq, int
     const struct fields_source source = {.file = path, .prefix = ""};
     struct json *root = NULL;
     int64_t length = 0;
-    enum status rc = json_read_file(path, &root, err);
+    enum status rc = read_python_json(path, &root, err);
     if (rc == OK && json_type(root) != JSON_OBJECT)
         rc = err_set(err, ERR_INPUT, "%s: must be an object, got %s", path,
                      json_type_name(json_type(root)));

@@ -1,9 +1,12 @@
 /* config.json of decoders: parameters as transformers counts them, windows by layer, and what is
  * refused by name. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "partition/model/model.h"
+#include "profiles/job/job_json.h"
 #include "profiles/job/model_config.h"
 #include "profiles/json/json.h"
 #include "tests/unit/test.h"
@@ -185,10 +188,42 @@ static void other_computations__are_refused_by_key(void **state)
     }
 }
 
+/* Files as Python writes them. */
+static void files_of_python__are_read(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *says; /* NULL: it is read */
+    } cases[] = {
+        {"{\"model_type\": \"nemotron_h\", \"time_step_limit\": [0.0, Infinity]}",
+         "the Mamba-2 layers of model_type 'nemotron_h' are not modelled"                          },
+        {"{\"model_type\": \"llama\", \"a \\\" NaN\": \"Infinity\", \"top_p\": NaN, \"top_k\": "
+         "-Infinity}",                                                    NULL            },
+        {"{\"model_type\": \"qwen2_moe\", \"sliding_window\": 0}",                 NULL            },
+        {"{\"model_type\": \"llama\", \"top_p\": Infinite}",                       "config.json:1:"},
+    };
+    char folder[] = "/tmp/elapse-config-XXXXXX", path[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct model model = {0};
+        struct err err = {0};
+        FILE *out = fopen(path, "w");
+        assert_true(out && fputs(cases[i].text, out) >= 0 && fclose(out) == 0);
+        const enum status rc = model_load(path, &model, &err);
+        if ((rc == OK) != !cases[i].says || (rc != OK && !strstr(err.msg, cases[i].says)))
+            fail_msg("%s: %s", cases[i].text, err.msg);
+        model_clear(&model);
+    }
+    unlink(path);
+    rmdir(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(presets__have_the_parameters_of_their_configs),
+        cmocka_unit_test(files_of_python__are_read),
         cmocka_unit_test(types__are_read_or_refused_by_name),
         cmocka_unit_test(configs__have_the_parameters_that_transformers_counts),
         cmocka_unit_test(windows__alternate_as_the_family_does),
