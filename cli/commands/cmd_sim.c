@@ -46,6 +46,21 @@ static enum status write_ops(const struct sim_args *args, const struct step_answ
     return rc;
 }
 
+static void add_shares(struct json *json, const struct plan *plan)
+{
+    if (!plan->shares.share)
+        return;
+    json_add_double(json, "share_mean", shares_mean_of_all(&plan->shares));
+    struct json *shares = json_add_array(json, "shares");
+    for (int s = 0; s < plan->num_stages; s++)
+        for (int m = 0; m < plan->microbatches.count; m++) {
+            struct json *one = json_add_object(shares, NULL);
+            json_add_int(one, "stage", s);
+            json_add_int(one, "microbatch", m);
+            json_add_double(one, "share", shares_at(&plan->shares, s, m));
+        }
+}
+
 static void add_plan(struct json *json, const struct step_answer *a)
 {
     json_add_string(json, "model", a->model.name);
@@ -60,6 +75,7 @@ static void add_plan(struct json *json, const struct step_answer *a)
     if (*a->cost.calibration.name)
         json_add_string(json, "calibration", a->cost.calibration.name);
     json_add_bool(json, "extrapolated", a->workload.extrapolated);
+    add_shares(json, &a->plan);
 }
 
 static void add_inputs(struct json *json, const struct step_answer *a,
@@ -173,6 +189,9 @@ static void print_step(const struct step_answer *a, const int64_t *pool_bytes, b
         printf(", all-reduce %s (%s exposed)", format_ns(result->allreduce_ns, two, sizeof two),
                format_ns(result->allreduce_exposed_ns, three, sizeof three));
     printf("\n");
+    if (plan->shares.share)
+        printf("without %.0f %% of the weight gradients\n",
+               100 * shares_mean_of_all(&plan->shares));
     if (result->period_ns < result->step_ns)
         printf("period %s: the next step begins before this one has ended on all devices\n",
                format_ns(result->period_ns, one, sizeof one));

@@ -31,15 +31,6 @@ static void add_ints(struct json *parent, const char *key, const int64_t *values
         json_add_int(array, NULL, values[i]);
 }
 
-/* The mean of all shares. */
-static double mean_share(const struct plan *plan)
-{
-    double sum = 0;
-    for (int s = 0; s < plan->num_stages; s++)
-        sum += shares_mean(&plan->shares, s) / plan->num_stages;
-    return sum;
-}
-
 void plan_show_add_plan(struct json *json, const struct plan *plan)
 {
     plan_json_add(json, plan);
@@ -47,7 +38,8 @@ void plan_show_add_plan(struct json *json, const struct plan *plan)
     if (!plan->shares.share)
         return;
     struct json *timed = json_add_object(json, "timed");
-    json_add_double(timed, "mean_share", mean_share(plan));
+    json_add_int(timed, "step_ns", plan->step_ns);
+    json_add_double(timed, "mean_share", shares_mean_of_all(&plan->shares));
     struct json *stages = json_add_array(timed, "stages");
     for (int s = 0; s < plan->num_stages; s++) {
         struct json *stage = json_add_object(stages, NULL);
@@ -64,7 +56,7 @@ static void print_timed(const struct planner_result *result)
     printf(
         "timed freezing: step %.1f %% below %s, without %.0f %% of the weight gradients; by stage",
         100 * (1 - (double)plan->step_ns / (double)result->whole_ns),
-        format_ns(result->whole_ns, whole, sizeof whole), 100 * mean_share(plan));
+        format_ns(result->whole_ns, whole, sizeof whole), 100 * shares_mean_of_all(&plan->shares));
     for (int s = 0; s < plan->num_stages; s++)
         printf(" %.0f", 100 * shares_mean(&plan->shares, s));
     printf(" %%\n");

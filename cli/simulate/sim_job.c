@@ -12,6 +12,7 @@
 #include "partition/search/plan_for.h"
 #include "partition/search/turn.h"
 #include "partition/base/units.h"
+#include "partition/step/shares_solve.h"
 #include "profiles/base/clock.h"
 #include "profiles/job/job_json.h"
 #include "profiles/job/plan_json.h"
@@ -116,6 +117,23 @@ static enum status take_cut(const char *text, const struct job *job, struct plan
     return rc == OK ? plan_check(plan, &job->model, &job->cluster, err) : rc;
 }
 
+/* Give the plan --share, or the shares of freeze.max_share for the cut and the lists of the request. */
+static enum status take_shares(const struct step_request *q, const struct job *job,
+                               const struct setting *setting, struct plan *plan, struct err *err)
+{
+    if (q->share == 0)
+        return (q->cut_text || q->order) && job->freeze.max_share > 0
+                   ? plan_set_shares(setting, job->freeze.max_share, plan, err)
+                   : OK;
+    shares_free(&plan->shares);
+    const int passes = plan->num_stages * plan->microbatches.count;
+    const enum status rc =
+        shares_init(plan->num_stages, plan->microbatches.count, &plan->shares, err);
+    for (int i = 0; rc == OK && i < passes; i++)
+        plan->shares.share[i] = q->share;
+    return rc;
+}
+
 enum status sim_step_of_job(const struct step_request *request, const struct job *job,
                             struct plan *given, struct step_answer *a, struct err *err)
 {
@@ -152,6 +170,8 @@ enum status sim_step_of_job(const struct step_request *request, const struct job
     if (rc == OK && request->cut_text && job_searches(job) && !request->order)
         rc = plan_find_order(&(struct setting){&a->model, &a->cluster, &a->cost.cost}, &a->plan,
                              err);
+    THEN(take_shares(request, job, &(struct setting){&a->model, &a->cluster, &a->cost.cost},
+                     &a->plan, err));
     THEN(cluster_slow(request, &a->cluster, err));
     THEN(step_answer_simulate(a, &request->options, err));
     return rc;

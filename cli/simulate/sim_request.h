@@ -20,6 +20,7 @@ struct step_request {
     const char *stragglers_text, *slow_links_text; /* NULL: none; see cluster_slow() */
     int64_t num_frozen;
     enum frozen_placement frozen; /* in place of pipeline.frozen; FROZEN_NONE: as the job says */
+    double share; /* of the weight gradients of every backward, in place of the plan's; 0: none */
     bool cache_write;
     const struct schedule *order; /* borrowed: op lists in place of the plan's; NULL: none */
     struct plan_time time;        /* of the search for its plan */

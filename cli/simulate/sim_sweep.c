@@ -174,8 +174,8 @@ static char *point_key(const struct job_sets *sets, const struct step_request *q
     FILE *out = open_memstream(&key, &size);
     if (!out)
         return NULL;
-    fprintf(out, "%" PRId64 " %d %d %s", q->num_frozen, (int)q->frozen, q->cache_write,
-            q->cut_text ? q->cut_text : "");
+    fprintf(out, "%" PRId64 " %d %d %.17g %s", q->num_frozen, (int)q->frozen, q->cache_write,
+            q->share, q->cut_text ? q->cut_text : "");
     for (int i = 0; i < sets->count; i++)
         fprintf(out, "\n%s", sets->items[i]);
     if (fclose(out) == 0)

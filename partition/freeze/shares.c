@@ -59,3 +59,11 @@ double shares_mean(const struct freeze_shares *shares, int stage)
         sum += shares_at(shares, stage, m);
     return shares->share ? sum / shares->num_micro_batches : 0;
 }
+
+double shares_mean_of_all(const struct freeze_shares *shares)
+{
+    double sum = 0;
+    for (int s = 0; s < shares->num_stages; s++)
+        sum += shares_mean(shares, s) / shares->num_stages;
+    return sum;
+}

@@ -43,6 +43,8 @@ static inline double shares_at(const struct freeze_shares *shares, int stage, in
 }
 /* The mean share of a stage over its micro-batches. */
 double shares_mean(const struct freeze_shares *shares, int stage);
+/* The mean of all shares. */
+double shares_mean_of_all(const struct freeze_shares *shares);
 
 #ifdef __cplusplus
 }

@@ -340,4 +340,18 @@ expect "one item that is left runs 1f1b" 0 '^ *1 +4 +1 .* 1f1b +first ' \
     "$elapse" sim "$tmp/v.json" --set model=bert-base:layers=4,task=mlm,seq=32 --set pipeline.frozen=first
 expect "a length that has more stages than items is not said to want memory" 1 'replica count, micro-batch count and schedule fit together' \
     "$elapse" sim "$tmp/v.json" --set pipeline.frozen=first --set 'elastic.stages=[2,2]'
+# GPipe of 4 stages with f = i = w = 1 ms, M = 8: (M + K - 1)(f + i + w) is 33 ms, without half of the weight gradients 27.5 ms,
+# and without all of them 22 ms; with at most half of a stage's, where they count: (K - 1)(f + i) + M (f + i + w / 2), 26 ms.
+share=(sim --step --model uniform:layers=4,fwd=1ms,bwd_input=1ms,bwd_weight=1ms,act=1,params=1 --cluster 1x4 --latency 0us
+    --stages 4 --microbatches 8 --schedule gpipe)
+expect "share: none" 0 '^step 33.0 ms' "$elapse" "${share[@]}"
+expect "share: half of each" 0 '^step 27.5 ms' "$elapse" "${share[@]}" --share 0.5
+expect "share: all" 0 '^without 100 % of the weight gradients' "$elapse" "${share[@]}" --share 1
+expect "share: half where it counts" 0 '^step 26.0 ms' "$elapse" "${share[@]}" --max-share 0.5
+expect "share: too large" 2 'share must be 0..1, got 1.5' "$elapse" "${share[@]}" --share 1.5
+shares_add_up() {
+    "$elapse" "${share[@]}" --max-share 0.5 --json | python3 -c "import json, sys; p = json.load(sys.stdin); s = p['shares']
+assert len(s) == 32 and abs(sum(x['share'] for x in s) / 32 - p['share_mean']) < 1e-9 and abs(p['share_mean'] - .5) < 1e-4, p['share_mean']"
+}
+verify "share: JSON has those of all backwards" shares_add_up
 finish
