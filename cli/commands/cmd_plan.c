@@ -55,7 +55,6 @@ enum { MOST_SHORTS = 11 }; /* options that are short for --set */
 static void solve(const struct request *q, const struct job *job, const struct cost *cost,
                   int num_frozen, bool cached, struct plan_answer *answer)
 {
-    const struct setting setting = {&job->model, &job->cluster, cost};
     const struct plan_search search = {.num_frozen_layers = num_frozen,
                                        .cached = cached,
                                        .unshared = q->no_simulate,
@@ -65,14 +64,12 @@ static void solve(const struct request *q, const struct job *job, const struct c
                                        .time = q->time};
     const int64_t begin = clock_now_ns();
     enum status rc = plan_search(job, cost, &search, &answer->result, &answer->err);
-    THEN(plan_memory_find(&setting, &answer->result.plan, &answer->memory, &answer->err));
+    THEN(plan_answer_finish(job, cost, answer));
     if (rc != OK && answer->err.status == OK)
         err_set(&answer->err, ERR_INFEASIBLE, "no plan");
     if (rc == OK) {
         const int64_t samples =
             rates_run_samples(job, &answer->result.plan, job_num_samples(job, true));
-        answer->rates = rates_of_step(&job->model, &job->cluster, &answer->result.plan,
-                                      job->train.dtype, answer->result.samples_per_s);
         answer->run =
             run_cost_of(&job->cluster, rates_run_ns(samples, answer->result.samples_per_s));
     }

@@ -47,7 +47,6 @@ static enum status side_open(const struct plan_from *ask, const struct json *jso
 static enum status search(const struct plan_from *ask, const struct job *job,
                           const struct cost *cost, int64_t part, struct plan_answer *answer)
 {
-    const struct setting setting = {&job->model, &job->cluster, cost};
     const struct plan_search search = {
         .unshared = ask->unshared,
         .quiet = ask->quiet,
@@ -57,10 +56,7 @@ static enum status search(const struct plan_from *ask, const struct job *job,
     };
     const int64_t begin = clock_now_ns();
     enum status rc = plan_search(job, cost, &search, &answer->result, &answer->err);
-    THEN(plan_memory_find(&setting, &answer->result.plan, &answer->memory, &answer->err));
-    if (rc == OK)
-        answer->rates = rates_of_step(&job->model, &job->cluster, &answer->result.plan,
-                                      job->train.dtype, answer->result.samples_per_s);
+    THEN(plan_answer_finish(job, cost, answer));
     answer->solve_ns = clock_now_ns() - begin;
     return rc;
 }

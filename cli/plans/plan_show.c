@@ -8,6 +8,7 @@
 
 #include "cli/plans/plan_search.h"
 #include "partition/base/units.h"
+#include "partition/plan/plausible.h"
 #include "profiles/job/plan_json.h"
 
 void plan_answer_clear(struct plan_answer *answer)
@@ -15,6 +16,27 @@ void plan_answer_clear(struct plan_answer *answer)
     planner_result_clear(&answer->result);
     plan_memory_clear(&answer->memory);
     *answer = (struct plan_answer){0};
+}
+
+enum status plan_answer_finish(const struct job *job, const struct cost *cost,
+                               struct plan_answer *answer)
+{
+    const struct setting setting = {&job->model, &job->cluster, cost};
+    const struct plan *plan = &answer->result.plan;
+    const struct cost_query query = cost_query_of(job);
+    enum status rc = plan_memory_find(&setting, plan, &answer->memory, &answer->err);
+    answer->rates = rates_of_step(&job->model, &job->cluster, plan, job->train.dtype,
+                                  answer->result.samples_per_s);
+    const struct step_claim claim = {.setting = &setting,
+                                     .plan = plan,
+                                     .step_ns = plan->step_ns,
+                                     .rates = answer->rates,
+                                     .bubble = NAN,
+                                     .memory_bytes = plan->memory_bytes,
+                                     .fits = true,
+                                     .speed = rates_allowed_speed(&query)};
+    THEN(plausible_step(&claim, &answer->err));
+    return rc;
 }
 
 static const char *cache_text(const struct plan *plan)

@@ -23,6 +23,10 @@ struct plan_answer {
 };
 
 void plan_answer_clear(struct plan_answer *answer);
+/* Complete an answer that has a plan by its memory and its rates. ERR_SYSTEM: it cannot be true
+ * (plausible.h). The error is the answer's. */
+enum status plan_answer_finish(const struct job *job, const struct cost *cost,
+                               struct plan_answer *answer);
 
 /* The head of an answer as JSON: the command, the job and its costs. */
 struct json *plan_show_begin(const struct command *command, const struct job *job,

@@ -47,6 +47,11 @@ static void append(char *text, size_t size, const char *before, double value, co
 /* The best published runs reach about 60 %. */
 #define DOUBTFUL_MFU 0.75
 
+double rates_allowed_speed(const struct cost_query *query)
+{
+    return *query->calibration || query->factors ? INFINITY : fmax(1, query->efficiency);
+}
+
 const char *rates_text(const struct step_rates *rates, const struct cost *cost, char *text,
                        size_t size)
 {

@@ -4,12 +4,16 @@
 #define ELAPSE_CLI_RATES_SHOW_H
 
 #include "partition/plan/rates.h"
+#include "profiles/cost/profile_cost.h"
 #include "profiles/json/columns.h"
 
 /* Add each known value but samples_per_s under its key. */
 void rates_add(struct json *json, const struct step_rates *rates);
 /* The value under a JSON key, samples_per_s too; NaN: it is not known, or there is no such rate. */
 double rates_value(const struct step_rates *rates, const char *key);
+/* How many times as fast as the published devices a job may be: as its efficiency says, or any number with
+ * a calibration. For plausible_step(). */
+double rates_allowed_speed(const struct cost_query *query);
 /* Write "1480 samples/s, 3.03e6 tokens/s, 41.6 % MFU" into text, with every known value; hardware
  * flops and HFU only where recompute makes them differ. An MFU above 75 %, which nothing real
  * reaches, of the ideal roofline is marked "(ideal costs)"; cost may be NULL: of something

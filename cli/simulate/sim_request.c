@@ -4,12 +4,14 @@
  * job_sets_add() first. */
 #include "cli/simulate/sim_request.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "partition/base/synonyms.h"
 #include "partition/base/units.h"
+#include "partition/plan/plausible.h"
 #include "partition/step/lower.h"
 #include "partition/step/recompute_fit.h"
 #include "profiles/base/clock.h"
@@ -377,6 +379,30 @@ struct step_rates step_answer_rates(const struct step_answer *a)
                          step_answer_samples_per_s(a));
 }
 
+/* Whether a simulated step can be true. Ops that draw their times may be faster than any device. */
+static enum status check_answer(const struct step_answer *a, const struct sim_options *options,
+                                struct err *err)
+{
+    const struct setting setting = {&a->model, &a->cluster, &a->cost.cost};
+    const bool drawn = options->jitter > 0 || options->low;
+    int64_t *peak = malloc((size_t)a->plan.num_ranks * sizeof *peak);
+    if (!peak)
+        return err_nomem(err);
+    for (int k = 0; k < a->plan.num_ranks; k++)
+        peak[k] = a->result.devices[k].peak_bytes;
+    const struct step_claim claim = {.setting = &setting,
+                                     .plan = &a->plan,
+                                     .step_ns = a->result.step_ns,
+                                     .rates = step_answer_rates(a),
+                                     .bubble = a->result.bubble_fraction,
+                                     .memory_bytes = peak,
+                                     .fits = true,
+                                     .speed = drawn ? INFINITY : rates_allowed_speed(&a->query)};
+    const enum status rc = plausible_step(&claim, err);
+    free(peak);
+    return rc;
+}
+
 enum status step_answer_simulate(struct step_answer *a, const struct sim_options *options,
                                  struct err *err)
 {
@@ -390,6 +416,7 @@ enum status step_answer_simulate(struct step_answer *a, const struct sim_options
     if (rc == OK && a->plan.recompute_layers)
         rc = recompute_fit(&setting, &a->plan, false, &a->full, &a->workload, err);
     THEN(sim_step(&a->full, &a->workload, &setting, &a->plan, options, &a->result, err));
+    THEN(check_answer(a, options, err));
     a->wall_ns = clock_now_ns() - start;
     return rc;
 }

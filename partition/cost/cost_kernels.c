@@ -219,6 +219,8 @@ static enum status pass_ns(struct kernel_costs *costs, const struct model *model
     }
     const struct roofline *roof = device_roofline(device);
     const double peak = roofline_peak(roof, model, &costs->options);
+    if (!(peak > 0))
+        return roofline_no_peak(roof, err);
     const enum status narrow = roofline_check_narrow(roof, &costs->options, err);
     if (narrow != OK)
         return narrow;

@@ -178,6 +178,8 @@ if command -v valgrind >/dev/null; then
 else
     skip "plan: --work ends a search at one plan on fast and slow machines" "valgrind is missing"
 fi
+expect "plan: a kind without a peak for the data type says so" 1 "no peak of device kind 'gaudi3' is published for this dtype" \
+    "$elapse" plan --model gpt2 --batch 8 --cluster '{"nodes":1,"devices_per_node":2,"kind":"gaudi3"}' --dtype fp32
 # Where not even a first plan was found there is another exit code than where none exists.
 expect "plan: no plan yet is exit 4" 4 'no plan for model .* yet: [0-9]+ of [0-9]+ candidates' \
     "$elapse" plan $job --set pipeline.balancer=optimal --set pipeline.schedule=auto --set cache.policy=on --cached --frozen 6 --budget 1us
