@@ -34,7 +34,7 @@
 struct request {
     const char *from; /* the framework of --from */
     /* Short for --set model=... and so on; NULL: not given. */
-    const char *model, *cluster, *batch, *tokens, *dtype, *optimizer, *price, *framework;
+    const char *model, *cluster, *seq, *batch, *tokens, *dtype, *optimizer, *price, *framework;
     const char *target; /* of --for */
     const char *job_path, *db_path, *out_path;
     const char *cost, *efficiency, *calibration; /* short for --set cost.source=... and so on */
@@ -47,7 +47,7 @@ struct request {
     bool stages;     /* print all of them */
 };
 
-enum { MOST_SHORTS = 11 }; /* options that are short for --set */
+enum { MOST_SHORTS = 12 }; /* options that are short for --set */
 
 /* --- solving ------------------------------------------------------------------------------- */
 
@@ -452,6 +452,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
                "a model in place of the job's; with --cluster no JOB is needed"),
         OPTION("cluster", STRING, &q.cluster, "CLUSTER",
                "a cluster in place of the job's; with --from, the one it runs on"),
+        OPTION("seq", STRING, &q.seq, "N", "tokens of a sample (model.seq)"),
         OPTION("batch", STRING, &q.batch, "SAMPLES",
                "samples of a step in all (train.batch.global)"),
         OPTION("tokens", STRING, &q.tokens, "N",
@@ -484,14 +485,16 @@ static enum status run(const struct command *command, int argc, char **argv, str
         err_hint(err, "elapse plan JOB, or elapse plan --model MODEL --cluster CLUSTER");
         return rc;
     }
-    if (q.from && (q.batch || q.tokens || q.dtype || q.optimizer || q.framework))
-        return err_set(err, ERR_INPUT,
-                       "--from excludes --batch, --tokens, --dtype, --optimizer and --framework");
+    if (q.from && (q.seq || q.batch || q.tokens || q.dtype || q.optimizer || q.framework))
+        return err_set(
+            err, ERR_INPUT,
+            "--from excludes --seq, --batch, --tokens, --dtype, --optimizer and --framework");
     const struct {
         const char *path, *value;
     } shorts[MOST_SHORTS] = {
   /* applied from the last to the first */
         {"cluster.price",        q.price                  },
+        {"model.seq",            q.seq                    },
         {"model",                q.from ? NULL : q.model  },
         {"cluster",              q.from ? NULL : q.cluster},
         {"train.batch.global",   q.batch                  },
