@@ -8,6 +8,7 @@
 #include "profiles/frameworks/shell_words.h"
 
 #include <ctype.h>
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,9 +28,11 @@ struct variable {
 enum block_kind { BLOCK_IF, BLOCK_LOOP, BLOCK_CASE, BLOCK_FUNCTION, BLOCK_TEST };
 struct block {
     enum block_kind kind;
-    bool active; /* its commands are executed */
-    bool sure;   /* that is known */
-    bool done;   /* a branch before was taken */
+    bool active;  /* its commands are executed */
+    bool sure;    /* that is known */
+    bool done;    /* a branch before was taken */
+    bool pattern; /* BLOCK_CASE: the next words are one */
+    char *word;   /* BLOCK_CASE, owned: what patterns meet; NULL: not known */
 };
 enum { BLOCKS_MAX = 64 };
 
@@ -154,6 +157,37 @@ struct sum {
 
 static long sum_of(struct sum *sum);
 
+/* The number of NAME, $NAME, $1 or ${NAME:-8}. */
+static long variable_of(struct sum *sum)
+{
+    const struct list *const arguments = &sum->script->arguments;
+    const size_t signs = strspn(sum->at, "${");
+    const bool brace = signs > 0 && sum->at[signs - 1] == '{';
+    const char *text = NULL;
+    char *after = NULL;
+    sum->at += signs;
+    size_t n = 0;
+    while (sum->at + n < sum->end && is_name(sum->at, n + 1))
+        n++;
+    const struct variable *v = variable_find(sum->script, sum->at, n);
+    if (v && v->known && v->value.count == 1)
+        text = v->value.item[0];
+    if (n == 0 && signs > 0 && isdigit((unsigned char)*sum->at)) {
+        const int at = atoi(sum->at);
+        n = strspn(sum->at, "0123456789");
+        text = at > 0 && at <= arguments->count ? arguments->item[at - 1] : NULL;
+    }
+    sum->at += n;
+    const size_t colon = brace && *sum->at == ':';
+    if (brace && sum->at < sum->end && strchr("-=", sum->at[colon])) {
+        text = text && *text ? text : sum->at + colon + 1;
+        sum->at += strcspn(sum->at, "}");
+    }
+    const long value = text ? strtol(text, &after, 10) : 0;
+    sum->known = sum->known && text && after != text && (!*after || *after == '}');
+    return value;
+}
+
 static long factor_of(struct sum *sum)
 {
     long value = 0;
@@ -169,17 +203,7 @@ static long factor_of(struct sum *sum)
         value = strtol(sum->at, &after, 10);
         sum->at = after;
     } else {
-        while (sum->at < sum->end && strchr("${", *sum->at))
-            sum->at++;
-        size_t n = 0;
-        while (sum->at + n < sum->end && is_name(sum->at, n + 1))
-            n++;
-        const struct variable *v = variable_find(sum->script, sum->at, n);
-        char *after = NULL;
-        if (v && v->known && v->value.count == 1)
-            value = strtol(v->value.item[0], &after, 10);
-        sum->known = sum->known && after && after != v->value.item[0] && !*after;
-        sum->at += n;
+        value = variable_of(sum);
         while (sum->at < sum->end && *sum->at == '}')
             sum->at++;
     }
@@ -595,7 +619,47 @@ static int test_of(const struct script *s)
 static void block_open(struct script *s, enum block_kind kind, int test)
 {
     if (s->num_blocks < BLOCKS_MAX)
-        s->blocks[s->num_blocks++] = (struct block){kind, test > 0, test >= 0, test > 0};
+        s->blocks[s->num_blocks++] =
+            (struct block){.kind = kind, .active = test > 0, .sure = test >= 0, .done = test > 0};
+}
+
+static void block_close(struct script *s)
+{
+    struct block *const last = &s->blocks[--s->num_blocks];
+    free(last->word);
+    last->word = NULL;
+}
+
+/* Begin a case: the word between `case` and `in`, if it is known. */
+static void open_case(struct script *s)
+{
+    const struct list *w = &s->words;
+    const bool known = w->count > 2 && !strpbrk(w->item[1], "$`");
+    if (!known && runs(s))
+        note(s, "a case is not evaluated: ", w->count > 1 ? w->item[1] : "");
+    const int before = s->num_blocks;
+    block_open(s, BLOCK_CASE, known ? 0 : -1);
+    if (s->num_blocks > before) {
+        s->blocks[before].word = known ? strdup(w->item[1]) : NULL;
+        s->blocks[before].pattern = true;
+    }
+}
+
+/* Take the words before a parenthesis as a pattern of a case: its commands run if it is the first that
+ * the word meets. */
+static void take_pattern(struct script *s, struct block *block)
+{
+    bool met = false;
+    for (int i = 0; i < s->words.count; i++) {
+        char *rest = NULL;
+        for (char *part = strtok_r(s->words.item[i], "|", &rest); part && block->word;
+             part = strtok_r(NULL, "|", &rest))
+            met = met || fnmatch(part, block->word, 0) == 0;
+    }
+    block->active = met && !block->done;
+    block->done = block->done || met;
+    block->pattern = false;
+    list_clear(&s->words);
 }
 
 /* Act on a word that begins a command, if it is one of the grammar. True: the word is used up. */
@@ -605,7 +669,8 @@ static bool keyword(struct script *s, const char *word)
     static const char *const ends[] = {"fi", "done", "esac", "}"};
     for (int i = 0; i < 4; i++)
         if (strcmp(word, ends[i]) == 0) {
-            s->num_blocks -= last != NULL && (int)last->kind == i;
+            if (last && (int)last->kind == i)
+                block_close(s);
             return true;
         }
     if (strcmp(word, "if") == 0 || strcmp(word, "elif") == 0) {
@@ -654,9 +719,7 @@ static void finish(struct script *s)
             note(s, "a loop is not evaluated: ", first);
         block_open(s, BLOCK_LOOP, -1);
     } else if (strcmp(first, "case") == 0) {
-        if (runs(s))
-            note(s, "a case is not evaluated: ", w->count > 1 ? w->item[1] : "");
-        block_open(s, BLOCK_CASE, -1);
+        open_case(s);
     } else if (strcmp(first, "source") == 0 || strcmp(first, ".") == 0) {
         note(s, "not read: ", w->count > 1 ? w->item[1] : "");
     } else if (strncmp(first, "--", 2) == 0 || (s->loose.count > 0 && s->best_score == 0)) {
@@ -744,6 +807,13 @@ static bool read_operator(struct script *s)
             finish_part(s, *at == '&');
         return true;
     }
+    if (strncmp(at, ";;", 2) == 0 && s->num_blocks > 0) {
+        finish(s);
+        struct block *const last = &s->blocks[s->num_blocks - 1];
+        last->pattern = last->kind == BLOCK_CASE;
+        s->at += 2;
+        return true;
+    }
     if (strchr("|&;()", *at) && *at) {
         const bool function = at[0] == '(' && at[1] == ')';
         s->at += function ? 2 : 1;
@@ -803,8 +873,15 @@ static enum status read_all(struct script *s, struct err *err)
         build_end(s, &b);
         if (*s->at == ')') {
             s->at++;
-            if (s->num_blocks > 0 && s->blocks[s->num_blocks - 1].kind == BLOCK_CASE)
-                list_clear(&s->words); /* it was a pattern */
+            if (s->words.count > 3 && strcmp(s->words.item[0], "case") == 0 &&
+                strcmp(s->words.item[2], "in") == 0) {
+                open_case(s);
+                for (int i = 0; i < 3; i++) /* these are no pattern */
+                    s->words.item[i][0] = '\0';
+            }
+            struct block *const last = s->num_blocks > 0 ? &s->blocks[s->num_blocks - 1] : NULL;
+            if (last && last->kind == BLOCK_CASE && last->pattern)
+                take_pattern(s, last);
         }
     }
     finish(s);
@@ -880,6 +957,8 @@ enum status shell_words_read(const char *text, const char *what, char *const *ar
         json_free(names);
         free(s.document);
     }
+    while (s.num_blocks > 0)
+        block_close(&s);
     for (int i = 0; i < s.num_variables; i++) {
         free(s.variables[i].name);
         list_clear(&s.variables[i].value);

@@ -328,6 +328,14 @@ static void files_and_launchers__are_followed(void **state)
          "  --seq-length 2048 --max-position-embeddings 2048 --vocab-size 50304 --micro-batch-size "
          "2 "
          "--tensor-model-parallel-size 2\n  --bf16 --use-distributed-optimizer\n"                           },
+        {"case.sh",
+         "case ${1:-7b} in\n  7b|8b) L=32; H=4096 ;;\n  13b)\n    L=40\n    H=5120\n    ;;\n  *) "
+         "L=2; H=128;;\n"
+         "esac\ncase \"$PREC\" in bf16) P=--bf16 ;; esac\ncase x in y) H=1 ;; x) TP=2 ;; x) TP=4 "
+         ";; esac\n"
+         "torchrun pretrain_gpt.py --num-layers $L --hidden-size $H --num-attention-heads 32 "
+         "--seq-length 2048 --max-position-embeddings 2048 --vocab-size 50304 --micro-batch-size 2 "
+         "--tensor-model-parallel-size $TP $P --global-batch-size $((${GPUS:-8} * ${2:-8} / 2))\n"          },
         {"old.toml",
          "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[experimental]\npipeline_parallel_degree = "
          "2\n"                                                                                              },
@@ -378,6 +386,15 @@ static void files_and_launchers__are_followed(void **state)
          "bf16"                                                                                                                                                                                },
         {"hf",         "accelerate launch --deepspeed_config_file z3.json t.py " HF,                        "pipeline.shard",
          "weights"                                                                                                                                                                             },
+        {"megatron",   "PREC=bf16 case.sh",                                                                 "model.layers",               "32"                                                 },
+        {"megatron",   "PREC=bf16 case.sh 13b",                                                             "model.hidden",               "5120"                                               },
+        {"megatron",   "PREC=bf16 case.sh 70b",                                                             "model.layers",               "2"                                                  },
+        {"megatron",   "PREC=bf16 case.sh 8b",                                                              "train.dtype",                "bf16"                                               },
+        {"megatron",   "PREC=fp16 case.sh 8b",                                                              "pipeline.tensor",            "2"                                                  },
+        {"megatron",   "PREC=bf16 case.sh 8b",                                                              "train.batch.global",         "32"                                                 },
+        {"megatron",   "GPUS=16 case.sh 8b 4",                                                              "train.batch.global",         "32"                                                 },
+        {"megatron",   "GPUS=16 case.sh 8b 16",                                                             "train.batch.global",         "128"                                                },
+        {"megatron",   "case.sh 8b",                                                                        NULL,                         "a case is not evaluated: $PREC"                     },
         {"torchtitan", "old.toml",                                                                          NULL,                         "it stands in [parallelism] since 2025"              },
         {"hf",         "deepspeed --include=localhost:2,3 t.py --deepspeed --deepspeed_config z3.json " HF,
          "pipeline.shard",                                                                                                                "weights"                                            },
