@@ -314,8 +314,8 @@ expect "plan: shares settle on the costs of kernels" 0 '^timed freezing: step 1[
     --cluster h100-1x4 --batch 32 --set pipeline.num_stages=4 --set pipeline.schedule=1f1b --set freeze.max_share=0.5
 short_options_are_keys() {
     local short=(plan --model gpt2 --cluster h100-1x2 --batch 16)
-    cmp <("$elapse" "${short[@]}" --seq 2048 --tokens 1000000 --dtype bf16 --optimizer adamw --price 2.5 --framework fsdp | grep -v judged) \
-        <("$elapse" "${short[@]}" --set model.seq=2048 --set train.tokens=1000000 --set train.dtype=bf16 --set train.optimizer.kind=adamw \
+    cmp <("$elapse" "${short[@]}" --seq 512 --tokens 1000000 --dtype bf16 --optimizer adamw --price 2.5 --framework fsdp | grep -v judged) \
+        <("$elapse" "${short[@]}" --set model.seq=512 --set train.tokens=1000000 --set train.dtype=bf16 --set train.optimizer.kind=adamw \
             --set cluster.price=2.5 --set train.framework=fsdp | grep -v judged) && echo same
 }
 export -f short_options_are_keys
