@@ -291,13 +291,37 @@ static const char *run_note(const struct job *job)
     return "";
 }
 
+/* Simulate the static run: by the plan that the search finds, or by the given one if that is faster. */
+static enum status run_static(const struct step_request *request, const struct job *job,
+                              const struct cost *cost, const struct plan *given,
+                              struct elastic_run *best, struct err *err)
+{
+    const struct job fixed = job_as_static(job);
+    struct elastic_run other = {0};
+    enum status rc = simulate_job(request, &fixed, cost, NULL, best, err);
+    if (rc != OK || !given)
+        return rc;
+    struct err why = {0};
+    rc = simulate_job(request, &fixed, cost, given, &other, &why);
+    if (rc == ERR_INFEASIBLE) /* the plan begins with layers frozen, say */
+        rc = OK;
+    else if (rc != OK)
+        err_copy(err, &why);
+    else if (elastic_speedup(&other, best) > 1) {
+        const struct elastic_run swap = *best;
+        *best = other;
+        other = swap;
+    }
+    elastic_run_clear(&other);
+    return rc;
+}
+
 /* Simulate the run, the job's baseline, and our best static plan without freezing. */
 static enum status answer_run(const struct sim_args *args, const struct job *job,
                               struct cost_handle *cost, struct run_answer *a, struct err *err)
 {
     const int64_t start = clock_now_ns();
     const struct step_request *request = &args->request;
-    const struct job fixed = job_as_static(job);
     struct plan plan = {0};
     const bool given = args->plan_path != NULL;
     enum status rc = given ? plan_json_load(args->plan_path, job, &job->cluster, &plan, err) : OK;
@@ -306,7 +330,7 @@ static enum status answer_run(const struct sim_args *args, const struct job *job
     THEN(simulate_job(request, job, &cost->cost, given ? &plan : NULL, &a->run, err));
     if (rc == OK && a->has_baseline)
         rc = run_baseline(request, job, a, err);
-    THEN(simulate_job(request, &fixed, &cost->cost, NULL, &a->tuned, err));
+    THEN(run_static(request, job, &cost->cost, given ? &plan : NULL, &a->tuned, err));
     const double hours = a->run.device_hours + a->run.device_hours_idle;
     a->cost = (struct run_cost){a->run.total_ns, hours, hours * job->cluster.price_per_hour,
                                 hours * job->cluster.power_watts / 1000};
@@ -435,9 +459,10 @@ static void run_print(const struct run_answer *a, bool no_wall)
                format_speed(elastic_speedup(&a->run, &a->same), speed, sizeof speed));
     if (a->has_baseline)
         printf("\n");
-    printf("best static plan without freezing %s: this run is %s\n",
-           format_ns(a->tuned.total_ns, three, sizeof three),
-           format_speed(elastic_speedup(&a->run, &a->tuned), speed, sizeof speed));
+    if (a->job->freeze.policy != FREEZE_NONE) /* else this run is a static one */
+        printf("best static plan without freezing %s: this run is %s\n",
+               format_ns(a->tuned.total_ns, three, sizeof three),
+               format_speed(elastic_speedup(&a->run, &a->tuned), speed, sizeof speed));
     if (a->run.searched.judged > 0 && !a->run.searched.complete)
         printf("the search for its plan was stopped by its budget\n");
     if (!no_wall)

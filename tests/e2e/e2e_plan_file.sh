@@ -40,6 +40,14 @@ whole_run() {
         tr -d ' \n\t' <"$tmp/run.json" | grep -o '"pipeline_length":3,"replicas":1,"microbatches":4.*"schedule":"gpipe"'
 }
 verify "sim --plan simulates the whole run on it" whole_run
+best_is_best() { # of a run without freezing nothing is said of a best static plan
+    python3 -c 'import json, sys
+run = json.load(open(sys.argv[1]))
+assert run["tuned_baseline_ns"] <= run["total_ns"], run' "$tmp/run.json" || return 1
+    "$elapse" sim "$job" --plan "$tmp/own.json" >"$tmp/run.txt" && ! grep 'best static plan' "$tmp/run.txt" &&
+        "$elapse" sim "$job" --plan "$tmp/own.json" --set freeze.policy=closed-form --set freeze.alpha=0.5 | grep 'best static plan'
+}
+verify "no best static plan is slower than the given one, or is named without freezing" best_is_best
 
 # A plan with op lists of its own.
 searched() {
