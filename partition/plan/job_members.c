@@ -160,7 +160,7 @@ static const struct member job_members[] = {
     BOOL("freeze.record", freeze.record, "measure each turn what each prefix brings, into evidence.json", .init = "false"),
     INT("freeze.probe", freeze.probe, "samples of data.valid that evidence is measured on", .init = "0: 256; safe: as many as cost 2 % of the step time"),
     BOOL("freeze.anneal", freeze.anneal, "layers that the next turn freezes train with a rate that falls to 0; closed-form and table", .init = "false"),
-    REAL("freeze.max_share", freeze.max_share, "mean share of a stage's weight-gradient time that the backwards of a step may leave out, where the pipeline waits for it, under any policy", .max = 1, .init = "0; timed: 1/2"),
+    REAL("freeze.max_share", freeze.max_share, "mean share of a stage's weight-gradient time that the backwards of a step may leave out, where the pipeline waits for it, under any policy", .max = 1, .init = "0; timed: 1/2, or with freeze.max_loss what that allows"),
     NAME("freeze.choice", freeze.choice, "items that a backward leaves out; rotate: each item equally often; random: drawn (TimelyFreeze); norm: those that change least, first", .names = freeze_choice_names, .init = "rotate"),
     BOOL("freeze.rescale", freeze.rescale, "an item's gradient is divided by the samples that were counted for it, so that it stays unbiased", .init = "true"),
     MEMBER_OWN("freeze.table", "F per epoch: array, file, or mild|mild-early|by_epoch|linear"),

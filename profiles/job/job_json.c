@@ -196,6 +196,8 @@ static enum status read_setting(const struct json *root, const char *what, const
             err_hint(err, "%s", why.hint);
         return why.status;
     }
+    if (job->freeze.min_active < 0)
+        job->freeze.min_active = job->model.num_layers;
     /* If nothing after the last layer trains (there is no item, or only layers have adapters), one
      * layer must stay active, because a step must train something. */
     bool behind_trains = false;
@@ -220,8 +222,14 @@ static void choose_policy(const struct json *root, struct job *job)
         job->freeze.policy = FREEZE_SAFE;
     else if (json_path(root, "freeze.max_share") && !json_path(root, "freeze.policy"))
         job->freeze.policy = FREEZE_TIMED;
-    if (job->freeze.policy == FREEZE_TIMED && !json_path(root, "freeze.max_share"))
-        job->freeze.max_share = 0.5;
+    if (job->freeze.policy == FREEZE_TIMED && !json_path(root, "freeze.max_share")) {
+        const bool budget = json_path(root, "freeze.max_loss");
+        job->freeze.max_share = budget ? 1 : 0.5;
+        if (budget) { /* the budget says how much of that; no prefix */
+            job->freeze.policy = FREEZE_SAFE;
+            job->freeze.min_active = -1; /* all layers */
+        }
+    }
     if (job->freeze.policy == FREEZE_SAFE && !json_path(root, "freeze.alpha"))
         job->freeze.alpha = 0.5;
 }

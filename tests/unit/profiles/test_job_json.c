@@ -72,9 +72,10 @@ static void job_load__reads_job_of_design(void **state)
     job_clear(&job);
 }
 
+static const char plain[] = "{\"model\": \"vit-b16\", \"data\": {\"train_samples\": 1000}}";
+
 static void job_load__freezes_safely_where_no_policy_is_named(void **state)
 {
-    static const char plain[] = "{\"model\": \"vit-b16\", \"data\": {\"train_samples\": 1000}}";
     static const struct {
         const char *set;
         enum freeze_policy policy;
@@ -99,6 +100,24 @@ static void job_load__freezes_safely_where_no_policy_is_named(void **state)
         assert_int_equal(job.freeze.max_share > 0, job.freeze.policy == FREEZE_TIMED);
         job_clear(&job);
     }
+}
+
+/* With a budget and no max_share, timed lets the budget of safe set the shares, and no prefix. */
+static void job_load__gives_timed_the_budget(void **state)
+{
+    (void)state;
+    static const char *const sets[] = {"freeze.policy=timed", "freeze.max_loss=2",
+                                       "freeze.max_share=0.3"};
+    struct job job = {0};
+    load(file_with("job.json", plain), sets, 2, &job);
+    assert_int_equal(job.freeze.policy, FREEZE_SAFE);
+    assert_true(job.freeze.max_share == 1 && job.model.num_layers > 0);
+    assert_int_equal(job.freeze.min_active, job.model.num_layers);
+    job_clear(&job);
+    load(file_with("job.json", plain), sets, 3, &job);
+    assert_int_equal(job.freeze.policy, FREEZE_TIMED);
+    assert_true(job.freeze.max_share == 0.3);
+    job_clear(&job);
 }
 
 static void job_load__applies_overrides_in_order(void **state)
@@ -1258,6 +1277,7 @@ int main(void)
         cmocka_unit_test(cluster_load__resolves_the_files_that_losses_name),
         cmocka_unit_test(job_load__reads_job_of_design),
         cmocka_unit_test(job_load__freezes_safely_where_no_policy_is_named),
+        cmocka_unit_test(job_load__gives_timed_the_budget),
         cmocka_unit_test(job_load__applies_overrides_in_order),
         cmocka_unit_test(job_changed__equals_a_job_loaded_with_all_overrides),
         cmocka_unit_test(job_json__gives_the_same_job_when_loaded_again),
