@@ -1,8 +1,8 @@
 /* profiles/frameworks/shell_words.h - the words of a command in a launch script.
  *
  * Nothing is executed. Comments, quotes, continuations, NAME=value, arrays, ${NAME:-default}, $(( )),
- * heredocs, case and plain tests of an if or before && and || are understood. Every other construct is named in `notes`, and
- * what depends on it stays in the words as it was written ("$NAME"). */
+ * heredocs, case, and plain tests of an if or before && and || are understood. Every other construct is
+ * named in `notes`, and what depends on it stays in the words as it was written ("$NAME"). */
 #ifndef ELAPSE_PROFILES_SHELL_WORDS_H
 #define ELAPSE_PROFILES_SHELL_WORDS_H
 

@@ -95,7 +95,7 @@ def rows(path, table):
     text = text[:text.index("};")]
     if "DEEPSPEED_ROWS(" in text and table != "define DEEPSPEED_ROWS":
         pass
-    return re.findall(r'\b(?:COUNT|ON|SETS|WORD|LIST|FREE|LEFT|REFUSED)\((?:in )?"([^"]+)"|\{(?:in )?"([^"]+)", FLAG_', text)
+    return re.findall(r'\b(?:COUNT|NUMBER|REAL|ON|SETS|WORD|LIST|FREE|LEFT|REFUSED)\((?:in )?"([^"]+)"|\{(?:in )?"([^"]+)", FLAG_', text)
 
 
 def find(name, names):
