@@ -469,6 +469,11 @@ enum status model_from_json(const struct json *value, const struct fields_source
     }
     if (json_type(value) != JSON_OBJECT)
         return fields_refuse(source, "", "a MODEL text or an object", value, err);
+    if (json_get(value, "_class_name"))
+        return err_set(err, ERR_INPUT, "%s: the '%.60s' of diffusers is not modelled", file,
+                       json_string(json_get(value, "_class_name"))
+                           ? json_string(json_get(value, "_class_name"))
+                           : "model");
     if (json_get(value, "model_type"))
         return model_from_config(value, file, elem_bytes, model, err);
     const char *family = json_string(json_get(value, "family"));

@@ -200,6 +200,8 @@ static void files_of_python__are_read(void **state)
         {"{\"model_type\": \"llama\", \"a \\\" NaN\": \"Infinity\", \"top_p\": NaN, \"top_k\": "
          "-Infinity}",                                                    NULL            },
         {"{\"model_type\": \"qwen2_moe\", \"sliding_window\": 0}",                 NULL            },
+        {"{\"_class_name\": \"UNet2DConditionModel\", \"in_channels\": 4}",
+         "the 'UNet2DConditionModel' of diffusers is not modelled"                                 },
         {"{\"model_type\": \"llama\", \"top_p\": Infinite}",                       "config.json:1:"},
     };
     char folder[] = "/tmp/elapse-config-XXXXXX", path[64];
