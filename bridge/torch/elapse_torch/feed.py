@@ -2,6 +2,7 @@
 
 Used: the data set, the sampler, collate_fn, drop_last, and how workers run. Every rank gets the order that rank 0 draws.
 Refused by name: what would decide which samples share a step."""
+import itertools
 import sys
 
 import torch
@@ -63,12 +64,29 @@ class Feed:
         if not (position and self.drawn):
             told = [None]
             if dist.get_rank() == 0:
-                if hasattr(self.sampler, "set_epoch"):
-                    self.sampler.set_epoch(seed)
-                told = [[int(i) for i in self.sampler]]
+                told = [self._draw(seed)]
             dist.broadcast_object_list(told, 0)
+            if isinstance(told[0], str):
+                raise BridgeError(f"the loader's sampler {type(self.sampler).__name__} {told[0]}",
+                                  hint="give numbers of samples, as many as its length says")
             self.drawn = told[0]
         return self.drawn
+
+    def _draw(self, seed):
+        """An epoch of the user's sampler, or what is wrong with it as a text."""
+        if hasattr(self.sampler, "set_epoch"):
+            self.sampler.set_epoch(seed)
+        most, found = len(self), []
+        for i in itertools.islice(self.sampler, most + 1):
+            try:
+                found.append(int(i))
+            except (TypeError, ValueError):
+                return f"gives {i!r}, which is no number of a sample"
+            if not 0 <= found[-1] < len(self.data):
+                return f"gives the number {found[-1]}, the data set has {len(self.data)} samples"
+        if len(found) != most:
+            return f"gives {'more' if len(found) > most else len(found)} samples, its length is {most}"
+        return found
 
     def check_rest(self, num, position, step, first):
         """Refuse an epoch without a step; before training begins (first) also one whose last samples fill none, unless

@@ -239,13 +239,18 @@ def own_loss(model, inputs):
     """OwnLoss of a model that returns one for these inputs, keywords of 4 samples or more. What its mean is over shows
     where two halves have unequal counts: the loss of both together must be their mean by the counts."""
     labels = inputs.get("labels")
-    known = [n for n, (possible, _) in COUNTS.items() if possible(labels)]
-    if known == ["samples"]:
-        return OwnLoss("samples")
-    misfit = dict.fromkeys(known, 0.0)
+    for name in inputs:
+        if "label" in name and name != "labels":
+            raise BridgeError(f"the model's own loss has a target beside 'labels', '{name}'",
+                              hint="give (inputs, target) and loss=, a function loss(output, target) that returns (sum, count)")
+    misfit = {n: 0.0 for n, (possible, _) in COUNTS.items() if possible(labels)}
     with torch.no_grad(), evaluating(model), _without_zeros(model):
-        for kept in (2, max(3, (labels.shape[1] + 1) // 2)) if labels.ndim > 1 else (0,):
-            _misfits(model, inputs, kept, misfit)
+        if len(misfit) == 1:
+            for part in (inputs, *_with_strays(inputs)):
+                _misfits(model, part, misfit)
+        else:
+            for kept in (2, max(3, (labels.shape[1] + 1) // 2)) if labels.ndim > 1 else (0,):
+                _misfits(model, _uneven(inputs, kept), misfit)
     fits = sorted(misfit, key=misfit.get)
     if misfit[fits[0]] > 1e-5 or (len(fits) > 1 and misfit[fits[1]] < 4 * misfit[fits[0]] + 1e-6):
         raise BridgeError("what the model's own loss is a mean over is not found (no mean over samples or counted labels)",
@@ -253,24 +258,46 @@ def own_loss(model, inputs):
     return OwnLoss(fits[0])
 
 
-def _misfits(model, inputs, kept, misfit):
-    """Raise misfit[name] to how far a mean by these counts is from the loss of all samples, where all but the first
-    `kept` labels of the first half's samples do not count (of labels without a second dimension: all but one sample's)."""
-    labels = inputs["labels"].clone()
-    rows = labels.shape[0]
-    half = rows // 2
+def _uneven(inputs, kept):
+    """Where all labels count but those after the first `kept` of the first half's samples (of labels without a second
+    dimension: those of all but one of its samples)."""
+    labels = inputs["labels"].masked_fill(inputs["labels"] == IGNORED, 0)
+    half = labels.shape[0] // 2
     if labels.ndim > 1:
         labels[:half, kept:] = IGNORED
     else:
         labels[:half - 1] = IGNORED
-    parts = []
-    for a, b in ((0, half), (half, rows), (0, rows)):
-        part = {k: v[a:b] if isinstance(v, torch.Tensor) and v.ndim and v.shape[0] == rows else v for k, v in inputs.items()}
-        parts.append((float(model(**{**part, "labels": labels[a:b]})["loss"]), labels[a:b]))
+    return {**inputs, "labels": labels}
+
+
+def _with_strays(inputs):
+    """Where integers of one input that may be a target under another name, one a sample, do not count or lie outside, as
+    the positions of an answer that a window lacks."""
+    for name, x in inputs.items():
+        if isinstance(x, torch.Tensor) and x.ndim == 1 and not x.dtype.is_floating_point and x.dtype != torch.bool:
+            for stray in (IGNORED, 1 << 20):
+                strays = x.clone()
+                strays[:x.shape[0] // 2 - 1] = stray
+                yield {**inputs, name: strays}
+
+
+def _misfits(model, inputs, misfit):
+    """Raise misfit[name] to how far a mean by these counts of two halves is from the loss of all samples. What the model
+    does not take says nothing."""
+    labels = inputs.get("labels")
+    rows = next(x.shape[0] for x in inputs.values() if isinstance(x, torch.Tensor) and x.ndim)
+    half, losses, counts = rows // 2, [], []
+    try:
+        for a, b in ((0, half), (half, rows), (0, rows)):
+            part = {k: v[a:b] if isinstance(v, torch.Tensor) and v.ndim and v.shape[0] == rows else v for k, v in inputs.items()}
+            losses.append(float(model(**part)["loss"]))
+            counts.append((None if labels is None else labels[a:b], b - a))
+    except (IndexError, RuntimeError, ValueError):
+        return
     for name in misfit:
-        n = [COUNTS[name][1](part, part.shape[0]) for _, part in parts[:2]]
-        want = sum(c * p[0] for c, p in zip(n, parts)) / max(1, sum(n))
-        apart = abs(want - parts[2][0]) / max(1e-12, abs(parts[2][0]))
+        n = [COUNTS[name][1](*c) for c in counts[:2]]
+        want = sum(c * loss for c, loss in zip(n, losses)) / max(1, sum(n))
+        apart = abs(want - losses[2]) / max(1e-12, abs(losses[2]))
         misfit[name] = max(misfit[name], apart if math.isfinite(apart) else math.inf)
 
 

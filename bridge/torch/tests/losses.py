@@ -1,6 +1,7 @@
 """The loss of a step is the whole batch's, on two ranks: losses and gradients of layouts beside those of the whole batch
 in one piece, losses that are refused, and what Elastic takes from a loader. Prints `ok NAME` or `not ok NAME` on rank 0."""
 import copy
+import itertools
 import json
 import os
 import sys
@@ -41,6 +42,24 @@ class Net(nn.Module):
         if self.own is None:
             return logits
         return {"logits": logits} if labels is None else {"loss": self.own(logits, labels), "logits": logits}
+
+
+class Answers(Net):
+    """Where an answer begins. Positions outside do not count."""
+
+    def forward(self, input_ids, start_positions=None):
+        scores = super().forward(input_ids)[:, :, 0]
+        if start_positions is None:
+            return {"logits": scores}
+        return {"loss": F.cross_entropy(scores, start_positions.clamp(0, SEQ), ignore_index=SEQ), "logits": scores}
+
+
+class Pair(Net):
+    """The mean over the labels, and another one over the samples."""
+
+    def forward(self, input_ids, labels=None, next_label=None):
+        logits = super().forward(input_ids)
+        return {"loss": shifted(logits, labels) + F.cross_entropy(logits[:, 0, :2], next_label), "logits": logits}
 
 
 class Picture(nn.Module):
@@ -181,6 +200,17 @@ def own_losses():
     refused("labels that no model takes", "labels", lambda: losses.loss_for(Net(), batch))
     refused("an own loss that is no mean", "own loss", lambda: losses.loss_for(
         Net(lambda out, want: F.cross_entropy(*flat(out, want)) ** 2), batch))
+    contrast = {"input_ids": ids, "labels": torch.rand(4, SEQ)}
+    refused("an own loss between samples", "own loss", lambda: losses.loss_for(
+        Net(lambda out, want: F.cross_entropy(out[:, 0] @ out[:, 0].T, torch.arange(len(out)))), contrast))
+    tell("an own loss of floats", losses.loss_for(Net(lambda out, want: F.mse_loss(out[:, :, 0], want)), contrast)[1].over == "samples")
+    few = labels.clone()
+    few[:2] = -100
+    tell("a first batch whose half counts nothing", losses.loss_for(Net(shifted), {"input_ids": ids, "labels": few})[1].over
+         == "counted labels but the first of each sample")
+    refused("a second target", "next_label", lambda: losses.loss_for(Pair(), {**batch, "next_label": torch.arange(4) % 2}))
+    refused("positions that may lie outside", "own loss", lambda: losses.loss_for(
+        Answers(), {"input_ids": ids, "start_positions": torch.arange(4)}))
     tell("a loss of the user's comes first", losses.loss_for(Net(shifted), batch, smoothed) == (False, smoothed))
 
 
@@ -193,6 +223,19 @@ class Rows(feed.Dataset):
 
     def __getitem__(self, i):
         return torch.full((SEQ,), i % VOCAB), torch.full((SEQ,), i % VOCAB)
+
+
+class Given(feed.Sampler):
+    """A sampler of this length that gives these numbers."""
+
+    def __init__(self, length, numbers):
+        self.length, self.numbers = length, numbers
+
+    def __len__(self):
+        return self.length
+
+    def __iter__(self):
+        return iter(self.numbers)
 
 
 class Stream(feed.IterableDataset):
@@ -238,6 +281,10 @@ def loaders(folder):
             ("no batches", "batch_size=None", lambda: make(Rows(), batch_size=None)),
             ("a stream", "IterableDataset", lambda: make(Stream(), 8)),
             ("a DistributedSampler", "DistributedSampler", lambda: make(Rows(), 8, sampler=feed.DistributedSampler(Rows(), 2, 0))),
+            ("a sampler without end", "gives more samples", lambda: make(Rows(), 8, sampler=Given(32, itertools.cycle(range(32))))),
+            ("a sampler that ends early", "gives 9 samples", lambda: make(Rows(), 8, sampler=Given(16, range(9)))),
+            ("samples that are not there", "the number 99", lambda: make(Rows(), 8, sampler=Given(8, [99] * 8))),
+            ("pairs of samples", "is no number", lambda: make(Rows(), 8, sampler=Given(8, [(0, 1)] * 8))),
             ("no loader", "DataLoader", lambda: [1, 2])):
         refused(f"loader: {name}", word, lambda: samples(loader()))
     ragged = lambda part: (torch.stack([x for x, _ in part])[:, :SEQ - int(part[0][0][0] % 2)],
