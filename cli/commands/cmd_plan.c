@@ -316,6 +316,25 @@ static enum status run_sweep(const struct command *command, const struct request
     return rc;
 }
 
+/* Restrict a job to what the framework of --for runs. Its kernels are the framework's own, unless the job
+ * names others. */
+static enum status set_target(const char *name, struct job *job, struct err *err)
+{
+    const struct plan_target *target = NULL;
+    enum status rc = target_find(name, &target, err);
+    if (rc == OK && target->framework != FRAMEWORK_AUTO && job->train.framework == FRAMEWORK_AUTO) {
+        struct job before = *job;
+        char text[64];
+        const char *const list[] = {text};
+        snprintf(text, sizeof text, "train.framework=%s", framework_kind_names[target->framework]);
+        *job = (struct job){0};
+        rc = job_changed(&before, list, 1, job, err);
+        job_clear(&before);
+    }
+    job->pipeline.target = target;
+    return rc;
+}
+
 /* Plan a job: one plan, or a table over F. */
 static enum status run_plan(const struct command *command, const struct request *q,
                             const char *job_path, struct err *err)
@@ -336,7 +355,7 @@ static enum status run_plan(const struct command *command, const struct request 
     if (rc != OK)
         return rc;
     if (q->target)
-        rc = target_find(q->target, &job.pipeline.target, err);
+        rc = set_target(q->target, &job, err);
     THEN(model_check_frozen(&job.model, q->frozen_layers, err));
     if (rc == OK && q->out_path)
         rc = output_check(q->out_path, err);

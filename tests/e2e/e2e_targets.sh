@@ -35,8 +35,13 @@ END
 }
 export -f torchtitan
 check "plan: --for torchtitan writes flags and an op list" bash -c torchtitan
+kernels() { # of --for, unless the job names others
+    one() { "$elapse" plan --model llama3.2-1b --cluster h100-1x2 --batch 8 --dtype bf16 --for torchtitan --work 20000 --quiet "$@" | grep -v judged; }
+    one >"$tmp/of" && one --framework fsdp >"$tmp/fsdp" && one --framework megatron-te >"$tmp/te" && cmp "$tmp/of" "$tmp/fsdp" && ! cmp -s "$tmp/of" "$tmp/te"
+}
+verify "plan: --for sets the framework's kernels" kernels
 lists() {
-    plan torchtitan $two pipeline.schedule=search >"$tmp/l.json" || return 1
+    plan torchtitan $two pipeline.schedule=search train.framework=megatron-te >"$tmp/l.json" || return 1
     "$elapse" schedule --check "$tmp/torchtitan.csv" || return 1
     python3 -c 'import json, sys; a = json.load(open(sys.argv[1])); assert a["order"] == open(sys.argv[2]).read(), a["schedule"]' \
         "$tmp/l.json" "$tmp/torchtitan.csv"
