@@ -12,7 +12,8 @@ PAGE_OPT ?= -O2
 PAGE_OUT ?= build/page
 PAGE_SOURCES ?= build/page-sources
 # Files of cli that the commands in page/module.h reach are linked, no others.
-PAGE_SRC := $(SRC_partition) $(SRC_profiles) $(SRC_sim) cli/main.c $(filter-out cli/figures/% $(addprefix cli/commands/cmd_,exec.c plot.c report.c page.c),$(SRC_cli))
+PAGE_SRC := $(SRC_partition) $(SRC_profiles) $(SRC_sim) cli/main.c \
+  $(filter-out cli/figures/% cli/commands/measured_% $(addprefix cli/commands/cmd_,exec.c page.c calibrate.c),$(SRC_cli))
 PAGE_SRC := $(filter-out profiles/base/safe_output.c,$(PAGE_SRC)) page/module.c
 PAGE_FLAGS := -std=gnu11 -D_GNU_SOURCE -DNDEBUG $(PAGE_OPT) -ffp-contract=off -I. -I$(PAGE_SOURCES)
 PAGE_SQLITE := -DSQLITE_THREADSAFE=0 -DSQLITE_OMIT_LOAD_EXTENSION -DSQLITE_OMIT_DEPRECATED -DSQLITE_OMIT_SHARED_CACHE \
