@@ -211,7 +211,7 @@ async function unpack() {
 
 /* --- asking ----------------------------------------------------------------------------------- */
 
-let main, sweeper, soon, timeline;
+let main, sweeper, runner, soon, timeline;
 let shown = null; /* the answer on the page: {plan, step, ops} */
 
 function say(text, bad) {
@@ -425,8 +425,8 @@ function wireRun() {
 async function simulateRun() {
   const sets = Object.entries(RUN_KEYS).flatMap(([id, key]) => $(id).value ? ['--set', `${key}=${$(id).value}`] : []);
   $('run-status').textContent = 'Simulating';
-  sweeper = sweeper || new Asker((line) => $('sweep-status').textContent = line);
-  const [answer] = await sweeper.ask([{args: ['sim', '/job.json', '--no-wall', '--json', ...sets], files: {...files(), '/job.json': JSON.stringify(shown.plan.job)}}]);
+  runner = runner || new Asker((line) => $('run-status').textContent = line);
+  const [answer] = await runner.ask([{args: ['sim', '/job.json', '--no-wall', '--json', ...sets], files: {...files(), '/job.json': JSON.stringify(shown.plan.job)}}]);
   $('run-status').textContent = answer.code === 0 ? '' : firstLines(answer.err) || 'no answer';
   $('run').replaceChildren();
   if (answer.code === 0)

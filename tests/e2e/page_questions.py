@@ -147,7 +147,7 @@ def controls(browser):
     steps = [json.loads(row)["step_ns"] for row in rows if row]
     titles = browser.js("[...document.querySelectorAll('#sweep circle title')].map((t) => t.textContent)")
     report(titles == [browser.js(f"'{m}: ' + formatNs({ns})") for m, ns in zip((4, 8), steps)], "a sweep has the program's steps", f"{titles} {steps}")
-    browser.js("$('run-epochs').value = 4; $('run-go').click(); null")
+    browser.js("$('run-epochs').value = 4; $('run-go').click(); $('sweep-go').click(); null")  # neither ends the other
     browser.wait("document.querySelectorAll('#run tbody tr').length == 4")
     with open(f"{folder}/job.json", "w") as file:
         json.dump(browser.js("shown.plan.job"), file)
