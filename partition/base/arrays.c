@@ -34,12 +34,10 @@ void arrays_clear(struct arrays *arrays)
     arrays->failed = false;
 }
 
-bool array_grow(void *array, int64_t needed, int64_t *room, size_t size)
+bool array_enlarge(void *array, int64_t needed, int64_t *room, size_t size)
 {
     const int64_t wanted = 2 * needed + 64;
     void *at;
-    if (needed <= *room)
-        return true;
     memcpy(&at, array, sizeof at); /* of whatever type the pointer is */
     void *more = realloc(at, (size_t)wanted * size);
     if (!more)

@@ -23,10 +23,14 @@ void *arrays_new(struct arrays *arrays, size_t count, size_t size);
 /* Free all of them. Safe twice. */
 void arrays_clear(struct arrays *arrays);
 
+bool array_enlarge(void *array, int64_t needed, int64_t *room, size_t size);
 /* Make room for `needed` elements of `size` bytes in an array. array: the address of the pointer to
  * it, which is NULL where *room is 0. *room: elements that it has space for; where these are too few,
  * it gets space for twice as many as needed. false, with the array as it was: no memory. */
-bool array_grow(void *array, int64_t needed, int64_t *room, size_t size);
+static inline bool array_grow(void *array, int64_t needed, int64_t *room, size_t size)
+{
+    return needed <= *room || array_enlarge(array, needed, room, size);
+}
 
 #ifdef __cplusplus
 }
