@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/base/units.h"
 #include "profiles/base/whole_file.h"
 
 enum log_unit { LOG_NS, LOG_STEPS, LOG_SAMPLES, LOG_TOKENS };
@@ -56,12 +57,6 @@ static double value_in(const struct log_row *row, const char *line)
     return 0;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 enum status measured_log_read(const char *path, struct measured_log *log, struct err *err)
 {
     char *text = NULL, *rest = NULL;
@@ -88,7 +83,7 @@ enum status measured_log_read(const char *path, struct measured_log *log, struct
     if (rc == OK) {
         double *const from = values + (n > 2);
         const size_t many = n - (n > 2);
-        qsort(from, many, sizeof *from, ascending);
+        qsort(from, many, sizeof *from, compare_doubles);
         const double median = (from[(many - 1) / 2] + from[many / 2]) / 2;
         *log = (struct measured_log){.first_left_out = n > 2};
         *(row->unit == LOG_NS        ? &log->step_ns

@@ -126,12 +126,6 @@ static enum status read_packed(const char *path, struct json **root, struct err 
     return rc;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The median of the steps in a trace of torch.profiler: events "ProfilerStep#N" with a duration in
  * us. Step 0 of the run is left out where there are others: it warms up, and DDP has one bucket in it. With a GPU each step shows once more, as the span of its kernels (gpu_user_annotation): that one
  * is shorter wherever the device waits, so the host's counts. */
@@ -168,7 +162,7 @@ static enum status trace_step_ns(const char *path, double *ns, bool *first_left_
         rc = err_set(err, ERR_INPUT, "%s: a trace of torch.profiler has events 'ProfilerStep#N'",
                      path);
     if (rc == OK) {
-        qsort(us, (size_t)steps, sizeof *us, ascending);
+        qsort(us, (size_t)steps, sizeof *us, compare_doubles);
         *ns = 1e3 * (us[(steps - 1) / 2] + us[steps / 2]) / 2;
     }
     free(us);

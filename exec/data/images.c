@@ -19,6 +19,7 @@
 #include "exec/data/dataset.h"
 #include "exec/data/image_file.h"
 #include "partition/base/arrays.h"
+#include "partition/base/units.h"
 
 struct name_list {
     char **at; /* owned, like each name */
@@ -54,11 +55,6 @@ static void images_clear(struct dataset *dataset)
     }
     free(images);
     dataset->ctx = NULL;
-}
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
 /* The suffixes that are read, in any case of letters. */
@@ -137,9 +133,9 @@ static enum status list_names(const char *dir, struct name_list *folders,
         rc = err_set(err, ERR_SYSTEM, "cannot read '%s': %s", dir, strerror(errno));
     closedir(folder);
     if (folders->count > 1)
-        qsort(folders->at, (size_t)folders->count, sizeof *folders->at, by_name);
+        qsort(folders->at, (size_t)folders->count, sizeof *folders->at, compare_texts);
     if (pictures && pictures->count > 1)
-        qsort(pictures->at, (size_t)pictures->count, sizeof *pictures->at, by_name);
+        qsort(pictures->at, (size_t)pictures->count, sizeof *pictures->at, compare_texts);
     return rc;
 }
 
@@ -238,7 +234,7 @@ static enum status read_split(struct dataset *dataset, enum split split, const c
     enum status rc = list_names(dir, &found, NULL, &tally, err);
     for (int64_t i = 0; rc == OK && i < found.count; i++) {
         char **same = bsearch(&found.at[i], classes->at, (size_t)classes->count,
-                              sizeof *classes->at, by_name);
+                              sizeof *classes->at, compare_texts);
         const int64_t before = list->count;
         char *folder = NULL;
         if (!same) {

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "exec/data/sampler.h"
+#include "partition/base/units.h"
 
 enum { TEST_PART = 10 };
 
@@ -51,12 +52,6 @@ static enum status deck_init(const struct dataset *dataset, enum split source, u
     return deck_order(deck, seed, err);
 }
 
-static int by_id(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* Takes samples from one end of the deck, into the picks of a split: `want`, or fewer where no group
  * is left. The last group may be taken in part. */
 static enum status draw(struct deck *deck, bool from_back, int64_t want, struct dataset *dataset,
@@ -76,7 +71,7 @@ static enum status draw(struct deck *deck, bool from_back, int64_t want, struct 
         for (int64_t id = begin; id < end && count < want; id++)
             picks->ids[count++] = id;
     }
-    qsort(picks->ids, (size_t)count, sizeof *picks->ids, by_id);
+    qsort(picks->ids, (size_t)count, sizeof *picks->ids, compare_int64);
     picks->chosen = true;
     picks->source = deck->source;
     dataset->num_samples[split] = count;

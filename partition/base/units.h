@@ -8,6 +8,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <stdbool.h>
 
 #include "partition/base/status.h"
@@ -77,6 +78,10 @@ static inline int compare_int64(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return (x > y) - (x < y);
+}
+static inline int compare_texts(const void *a, const void *b) /* of char * */
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
 /* splitmix64 (Steele, Lea, Flood 2014) as a hash of a counter. Kernels use the copy in

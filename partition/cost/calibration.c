@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/base/units.h"
+
 /* Standard deviations of the logarithms before any row, but for compute's, which depends on what has been
  * judged (calibration_prior.c). */
 static const double prior_of_factor[FACTOR_COUNT] = {0, 0.4, 0.4, 0.15, 0.1};
@@ -226,12 +228,6 @@ static enum status solve_bent(struct fit *fit, const bool free[FACTOR_TIMES], st
     return rc;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Many rows say how wide an interval is that holds 80 % of others, whatever the shape of their noise:
  * ceil(0.8 (n + 1)) residuals lie within it (conformal prediction; Vovk, Gammerman, Shafer 2005).
  * Returns the noise of which that is an interval. Leaves the residuals sorted, without signs. */
@@ -242,7 +238,7 @@ static double noise_that_holds(struct fit *fit, double noise)
         return noise;
     for (int i = 0; i < n; i++)
         fit->residual[i] = fabs(fit->residual[i]);
-    qsort(fit->residual, (size_t)n, sizeof *fit->residual, ascending);
+    qsort(fit->residual, (size_t)n, sizeof *fit->residual, compare_doubles);
     return fmax(noise, fit->residual[rank - 1] / QUANTILE);
 }
 

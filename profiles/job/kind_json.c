@@ -477,11 +477,6 @@ enum status kind_find_own(const char *name, struct kind **kind, struct err *err)
     return has_own(name, path) ? kind_read_file(path, kind, err) : OK;
 }
 
-static int compare_texts(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 enum status kind_own_names(enum status (*visit)(const char *name, void *ctx, struct err *err),
                            void *ctx, struct err *err)
 {
