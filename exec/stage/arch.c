@@ -317,15 +317,6 @@ static void decoder_mlp_spec(const struct arch *a, int layer, struct item_spec *
     tensor(spec, DOWN_W, 0.02f, 0.0f, SHAPE(a->hidden, a->mlp), "%smlp.down_proj.weight", prefix);
 }
 
-/* Whether a long skip ends at item `item`. */
-static bool joins_skip(const struct model *m, int item)
-{
-    for (int i = 0; i < m->num_skips; i++)
-        if (m->skips[i].to == item)
-            return true;
-    return false;
-}
-
 static void attention_spec(const struct model *m, const struct arch *a, int layer,
                            struct item_spec *spec)
 {
@@ -420,7 +411,7 @@ void arch_item(const struct model *model, const struct arch *arch, int item, str
         break;
     case ITEM_ATTENTION:
         attention_spec(model, arch, it->layer, spec);
-        if (joins_skip(model, item)) {
+        if (model_joins_skip(model, item)) {
             /* U-ViT (Bao et al. 2023): long skips are joined by concatenation and a linear. */
             char name[96];
             snprintf(name, sizeof name, "vit.encoder.layer.%d.skip_linear", it->layer);
@@ -489,7 +480,7 @@ void arch_stash(const struct model *model, const struct arch *arch, int item, in
         stash[AT_QKV] = 3 * wide;
         stash[AT_CTX] = wide;
         stash[AT_LSE] = rows * arch->heads * f;
-        if (joins_skip(model, item)) {
+        if (model_joins_skip(model, item)) {
             stash[AT_CAT] = 2 * wide;
             stash[AT_JOIN] = wide;
         }

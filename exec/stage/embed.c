@@ -37,16 +37,6 @@ static struct linear projection(const struct layer_pass *p)
                            .out = p->arch->hidden};
 }
 
-/* The norm of BERT's embedding. */
-static struct layernorm norm_of(const struct layer *l, const struct layer_pass *p)
-{
-    return (struct layernorm){.rows = p->batch->num_samples * p->arch->seq,
-                              .cols = p->arch->hidden,
-                              .gamma = l->w[EMB_G],
-                              .beta = l->w[EMB_B],
-                              .eps = p->arch->eps};
-}
-
 void embedding_forward(const struct layer *l, const struct layer_pass *p)
 {
     struct backend *be = p->be;
@@ -67,7 +57,7 @@ void embedding_forward(const struct layer *l, const struct layer_pass *p)
         be->tokens_forward(be, &tokens, l->low[WORD], places, bert ? l->low[TYPE] : NULL,
                            bert ? p->stash[EMB_SUM] : p->y);
         if (bert) {
-            const struct layernorm norm = norm_of(l, p);
+            const struct layernorm norm = layer_norm_of(p, l->w[EMB_G], l->w[EMB_B]);
             be->layernorm_forward(be, &norm, p->stash[EMB_SUM], p->y, p->stash[EMB_STATS]);
         }
     }
@@ -84,7 +74,7 @@ void embedding_backward_input(const struct layer *l, const struct layer_pass *p,
     if (p->arch->family != FAMILY_BERT)
         return;
     dy = layer_masked(l, p, SITE_EMBED, dy);
-    const struct layernorm norm = norm_of(l, p);
+    const struct layernorm norm = layer_norm_of(p, l->w[EMB_G], l->w[EMB_B]);
     p->be->layernorm_backward(p->be, &norm, dy, p->stash[EMB_SUM], p->stash[EMB_STATS], NULL,
                               p->stash[EMB_SUM], p->stash[PART]);
 }

@@ -72,6 +72,9 @@ struct layer_pass {
     const struct past *past;
 };
 
+/* The norm of all tokens of a pass. */
+struct layernorm layer_norm_of(const struct layer_pass *p, const float *gamma, const float *beta);
+
 /* The dropout of one site of an item; p is 0 if it is off. */
 enum dropout_site { SITE_EMBED, SITE_PROBS, SITE_ATTENTION, SITE_MLP, SITE_HEAD };
 struct dropout layer_dropout(const struct layer *l, const struct layer_pass *p,

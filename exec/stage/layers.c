@@ -37,19 +37,19 @@ static struct attention heads(const struct layer_pass *p)
                                   p->arch->causal && p->batch->documents ? p->batch->types : NULL};
 }
 
-static struct layernorm norm_of(const struct layer *l, const struct layer_pass *p)
+struct layernorm layer_norm_of(const struct layer_pass *p, const float *gamma, const float *beta)
 {
     return (struct layernorm){.rows = p->batch->num_samples * p->arch->seq,
                               .cols = p->arch->hidden,
-                              .gamma = l->w[NORM_G],
-                              .beta = l->w[NORM_B],
+                              .gamma = gamma,
+                              .beta = beta,
                               .eps = p->arch->eps};
 }
 
 static void norm_forward(const struct layer *l, const struct layer_pass *p, const void *x, float *y,
                          float *stats)
 {
-    const struct layernorm norm = norm_of(l, p);
+    const struct layernorm norm = layer_norm_of(p, l->w[NORM_G], l->w[NORM_B]);
     p->be->layernorm_forward(p->be, &norm, x, y, stats);
 }
 
@@ -67,7 +67,7 @@ static float *last_sums(const struct layer_pass *p)
 static void norm_backward(const struct layer *l, const struct layer_pass *p, const void *dy,
                           const void *x, const float *stats, const void *add, void *dx)
 {
-    struct layernorm norm = norm_of(l, p);
+    struct layernorm norm = layer_norm_of(p, l->w[NORM_G], l->w[NORM_B]);
     norm.sums = l->kind != ITEM_NORM && last_sums(p);
     p->be->layernorm_backward(p->be, &norm, dy, x, stats, add, dx, p->stash[PART]);
 }

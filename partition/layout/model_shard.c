@@ -22,15 +22,6 @@ struct replicated {
     int64_t params, flops, tokens_bytes;
 };
 
-/* The U-ViT linear in front of an attention item, which is not divided. */
-static bool joins_skip(const struct model *model, int item)
-{
-    for (int i = 0; i < model->num_skips; i++)
-        if (model->skips[i].to == item)
-            return true;
-    return false;
-}
-
 /* The stash that a device holds for all tokens: inputs of the norms and of the first linear, the
  * statistics of the norms, and except for llama the mask of the dropout after the second linear. */
 static int64_t token_stash(const struct model *model, enum item_kind kind)
@@ -97,7 +88,7 @@ static struct replicated replicated(const struct model *model, int index)
     switch (item->kind) {
     case ITEM_ATTENTION:
         add_latent(model, &got);
-        if (joins_skip(model, index)) {
+        if (model_joins_skip(model, index)) {
             got.params += 2 * h * h + h;
             got.flops = 4 * s * h * h;
             got.tokens_bytes += 2 * s * h * model->elem_bytes;

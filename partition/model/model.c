@@ -413,6 +413,14 @@ bool model_items_alike(const struct model *model, int one, int other)
            a->stash_bytes == b->stash_bytes && a->work_bytes == b->work_bytes;
 }
 
+bool model_joins_skip(const struct model *model, int item)
+{
+    for (int i = 0; i < model->num_skips; i++)
+        if (model->skips[i].to == item)
+            return true;
+    return false;
+}
+
 int64_t model_total_params(const struct model *model)
 {
     int64_t total = 0; /* cannot overflow: model_check_totals() */

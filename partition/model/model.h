@@ -408,6 +408,9 @@ const char *model_family_name(enum model_family family);
  * equal times on equal devices. Always false for ITEM_OPAQUE, whose times are its own. */
 bool model_items_alike(const struct model *model, int one, int other);
 
+/* Whether a skip edge ends at an item. */
+bool model_joins_skip(const struct model *model, int item);
+
 int64_t model_total_params(const struct model *model);
 /* Norms of an attention or MLP item, apart from those of queries and keys, and their parameters. */
 int model_item_norms(const struct model *model, enum item_kind kind);
