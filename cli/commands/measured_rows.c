@@ -84,12 +84,6 @@ static enum status finish_row(struct measured_rows *rows, struct measured_row *r
 
 /* --- what was measured ------------------------------------------------------------------------ */
 
-static bool ends_with(const char *text, const char *end)
-{
-    const size_t n = strlen(text), m = strlen(end);
-    return n > m && strcmp(text + n - m, end) == 0;
-}
-
 /* Read a JSON file that gzip packed, of at most PACKED_MAX bytes in all. */
 static enum status read_packed(const char *path, struct json **root, struct err *err)
 {
@@ -134,7 +128,7 @@ static enum status trace_step_ns(const char *path, double *ns, bool *first_left_
 {
     struct json *root = NULL;
     enum status rc =
-        ends_with(path, ".gz") ? read_packed(path, &root, err) : json_read_file(path, &root, err);
+        text_ends(path, ".gz") ? read_packed(path, &root, err) : json_read_file(path, &root, err);
     const struct json *events = rc == OK ? json_get(root, "traceEvents") : NULL;
     const int n = events ? json_count(events) : 0;
     double *us = malloc(((size_t)n + 1) * sizeof *us);
@@ -175,9 +169,9 @@ static enum status take_measured(struct measured_row *row, const char *measured,
 {
     enum status rc;
     int64_t value = 0;
-    if (ends_with(measured, ".json") || ends_with(measured, ".json.gz")) {
+    if (text_ends(measured, ".json") || text_ends(measured, ".json.gz")) {
         rc = trace_step_ns(measured, &row->measured_ns, &row->log.first_left_out, err);
-    } else if (ends_with(measured, ".sqlite")) {
+    } else if (text_ends(measured, ".sqlite")) {
         rc = nsys_step_ns(measured, &row->measured_ns, &row->log.first_left_out, err);
     } else if (access(measured, R_OK) == 0) {
         rc = measured_log_read(measured, &row->log, err);

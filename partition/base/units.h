@@ -84,6 +84,12 @@ static inline int compare_texts(const void *a, const void *b) /* of char * */
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+static inline bool text_ends(const char *text, const char *end) /* false of NULL */
+{
+    const size_t length = text ? strlen(text) : 0, n = strlen(end);
+    return length >= n && strcmp(text + length - n, end) == 0;
+}
+
 /* splitmix64 (Steele, Lea, Flood 2014) as a hash of a counter. Kernels use the copy in
  * exec/base/rng.h. */
 static inline uint64_t mix64(uint64_t x)

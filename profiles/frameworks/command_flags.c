@@ -173,17 +173,11 @@ static enum status take(struct command_flags *flags, const char *name, const cha
 
 /* --- the words of a command ---------------------------------------------------------------------- */
 
-static bool ends_with(const char *word, const char *end)
-{
-    const size_t n = strlen(word), m = strlen(end);
-    return n >= m && strcmp(word + n - m, end) == 0;
-}
-
 bool flags_settings_name(const char *path)
 {
     static const char *const ends[] = {".json", ".yaml", ".yml", ".toml"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        if (ends_with(path, ends[i]))
+        if (text_ends(path, ends[i]))
             return true;
     return false;
 }
@@ -195,12 +189,12 @@ static int program_at(char *const *words, int count)
     int last = -1, first = -1, module = -1;
     for (int i = 0; i < count; i++) {
         const bool plain = i == 0 || words[i - 1][0] != '-' || strcmp(words[i - 1], "--") == 0;
-        if (ends_with(words[i], ".py") || ends_with(words[i], "run_train.sh")) {
+        if (text_ends(words[i], ".py") || text_ends(words[i], "run_train.sh")) {
             first = first < 0 ? i : first;
             last = plain ? i : last;
         }
         if (module < 0 && strcmp(words[i], "-m") == 0 && i + 1 < count &&
-            !strstr(words[i + 1], "launch") && !ends_with(words[i + 1], ".run"))
+            !strstr(words[i + 1], "launch") && !text_ends(words[i + 1], ".run"))
             module = i + 1;
     }
     return last >= 0 ? last : first >= 0 ? first : module;

@@ -81,12 +81,6 @@ const char *column_csv(const struct member *column, const void *row, char buf[CE
 
 /* --- text ------------------------------------------------------------------------------------- */
 
-static bool ends_with(const char *text, const char *end)
-{
-    const size_t length = text ? strlen(text) : 0, n = strlen(end);
-    return length > n && strcmp(text + length - n, end) == 0;
-}
-
 const char *column_text(const struct member *column, const void *row, char buf[CELL_MAX])
 {
     const size_t size = CELL_MAX;
@@ -108,9 +102,9 @@ const char *column_text(const struct member *column, const void *row, char buf[C
                  : real >= 9999.5 ? "%.0f"
                                   : "%.4g",
                  real);
-    else if (ends_with(column->name, "_ns"))
+    else if (text_ends(column->name, "_ns"))
         format_ns(member_int(column, row), buf, size);
-    else if (ends_with(column->name, "_bytes"))
+    else if (text_ends(column->name, "_bytes"))
         format_bytes(member_int(column, row), buf, size);
     else
         snprintf(buf, size, "%lld", (long long)member_int(column, row));

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "partition/base/units.h"
 #include "profiles/base/whole_file.h"
 #include "profiles/store/store_internal.h"
 
@@ -91,12 +92,6 @@ static enum status collect(struct store *store, struct all_series *all, struct e
     return rc;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* The median distance between begins, which it replaces by the distances. */
 static double median_distance(struct series *s, bool *first_left_out)
 {
@@ -107,7 +102,7 @@ static double median_distance(struct series *s, bool *first_left_out)
     *first_left_out = s->n - 1 > 2;
     int64_t *const from = s->begin_ns + *first_left_out;
     const int64_t many = s->n - 1 - *first_left_out;
-    qsort(from, (size_t)many, sizeof *from, ascending);
+    qsort(from, (size_t)many, sizeof *from, compare_int64);
     return ((double)from[(many - 1) / 2] + (double)from[many / 2]) / 2;
 }
 
