@@ -35,7 +35,7 @@ env_of_sdist() { # the wheel works
 verify "wheel: pip builds one from the source distribution alone" from_sdist
 auditwheel=${AUDITWHEEL:-auditwheel} # PyPI's, which is asked where it is installed
 if command -v "$auditwheel" >/dev/null; then
-    agrees() { "$auditwheel" show "$tmp"/one/*.whl | tr -d '\n' | grep -q "consistent with *the following platform tag: *\"$(basename "$tmp"/one/*.whl .whl | sed 's/.*-//')\""; }
+    agrees() { "$auditwheel" show "$tmp"/one/*.whl | tr -s ' \n' ' ' | grep -q "consistent with the following platform tag: \"$(basename "$tmp"/one/*.whl .whl | sed 's/.*-//')\""; }
     verify "wheel: auditwheel finds its tag" agrees
 else
     skip "wheel: auditwheel finds its tag" "auditwheel is missing"
