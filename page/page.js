@@ -276,11 +276,11 @@ function showFigures(plan) {
     plan.tokens_per_s > 0 && ['Tokens a second', thousands(plan.tokens_per_s)],
     plan.mfu > 0 && ['MFU', `${(100 * plan.mfu).toFixed(1)} %`],
     ['Bubble', `${(100 * shown.step.bubble_fraction).toFixed(2)} %`],
-    ['Layout', `PP ${plan.pipeline_length} × DP ${plan.replicas} × TP ${plan.tensor}` + (plan.expert > 1 ? ` × EP ${plan.expert}` : '')],
+    ['Layout', `PP ${plan.pipeline_length} × DP ${plan.replicas} × TP ${plan.tensor ?? 1}` + (plan.expert > 1 ? ` × EP ${plan.expert}` : '')],
     ['Micro-batches', `${plan.microbatches} of ${plan.microbatch_size}`],
     ['Schedule', plan.schedule + (plan.chunks > 1 ? `, ${plan.chunks} chunks` : '')],
     ['Recompute', plan.recompute],
-    ['Shard', plan.shard],
+    ['Shard', plan.shard ?? 'none'],
     plan.shares && ['Left out, mean share of a rank', plan.shares.map((row) => `${(100 * row.reduce((sum, share) => sum + share, 0) / row.length).toFixed(1)} %`).join(', '), true],
     plan.frozen_layers > 0 && ['Frozen layers', `${plan.frozen_layers} (${plan.frozen})`],
     ['Memory, tightest rank', formatBytes(Math.max(...shown.step.devices.map((d) => d.peak_bytes))) + (plan.memory_limit_bytes ? ` of ${formatBytes(plan.memory_limit_bytes)}` : '')],
@@ -405,7 +405,7 @@ function showSweep(key, points) {
   const body = table.createTBody();
   for (const point of points) {
     const cells = body.insertRow();
-    const values = point.step_ns > 0 ? [point[key], formatNs(point.step_ns), thousands(point.samples_per_s), `${point.pipeline_length} × ${point.replicas} × ${point.tensor}`, point.schedule, formatBytes(point.peak_bytes)] : [point[key], point.error || 'no plan'];
+    const values = point.step_ns > 0 ? [point[key], formatNs(point.step_ns), thousands(point.samples_per_s), `${point.pipeline_length} × ${point.replicas} × ${point.tensor ?? 1}`, point.schedule, formatBytes(point.peak_bytes)] : [point[key], point.error || 'no plan'];
     for (const value of values)
       cells.insertCell().textContent = value;
   }
