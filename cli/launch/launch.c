@@ -105,8 +105,8 @@ static void run_child(char **argv)
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     signal(SIGPIPE, SIG_DFL); /* but SIGXFSZ stays ignored in mpirun and its ranks */
-    signal(SIGUSR2,
-           SIG_IGN); /* it would end a launcher that does not yet forward it, or no longer */
+    /* It would end a launcher that does not yet forward it, or no longer does. */
+    signal(SIGUSR2, SIG_IGN);
     if (!freopen("/dev/null", "r", stdin))
         _exit(EXIT_NO_EXEC);
     execvp(argv[0], argv);

@@ -41,7 +41,7 @@ elapse comp|compare
 elapse help fr|freeze
 elapse plan --exp|--explain
 elapse plan --json --j|
-elapse plan --set a=1 --s|--set --simulate --stages --sweep
+elapse plan --set a=1 --s|--seq --set --simulate --stages --sweep
 elapse plan |job.json runs
 elapse sim --step --schedule zb|zb-h1 zb-h2 zb-v
 elapse sim --step --schedule=zb-h|zb-h1 zb-h2

@@ -251,10 +251,11 @@ int main(int argc, char **argv)
     if (argc < 2)
         return move_in(argv);
     snprintf(scratch, sizeof scratch, "%s", argv[1]);
-    snprintf(
-        text, sizeof text,
-        "#!/bin/sh\ncd %s\necho \"$*\" >>starts\nsed -n \"$(wc -l <starts)p\" does >now\n. ./now\n",
-        scratch);
+    /* A shell cannot trap what was ignored at its start, as SIGUSR2 is for a launcher. */
+    snprintf(text, sizeof text,
+             "#!/bin/sh\ncd %s\necho \"$*\" >>starts\nsed -n \"$(wc -l <starts)p\" does >now\n"
+             "exec env --default-signal=USR2 sh ./now\n",
+             scratch);
     chmod(file_with("launcher", text), 0755);
     chmod(file_with("elapse-exec", "#!/bin/sh\n"), 0755);
     setenv("ELAPSE_PROBE", "test -e", 1);
