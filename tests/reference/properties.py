@@ -76,6 +76,10 @@ def rank_of(kind, ranks, stage):
     return 2 * ranks - 1 - stage if stage >= ranks and kind in V_SHAPED else stage % ranks
 
 
+def without(answer, key):
+    return {name: value for name, value in answer.items() if name != key}
+
+
 def check_step(tool, rng):
     layers, kind = rng.randint(1, 16), rng.choice(KINDS)
     v = 2 if kind in TWO_CHUNKS else 1
@@ -113,9 +117,10 @@ def check_step(tool, rng):
     ring = sum(2 * (r - 1) * 4 * params * items for items in cut)
     sent = sum(t["bytes"] for t in step["traffic"])
     tool.holds(abs(sent - crossed * 2 * m * act * r - ring) <= 2 * r * r * len(cut), "traffic", args)
-    step.pop("searched", None)  # a given cut is not searched
     fixed = args + ["--cut", ",".join(map(str, cut))]
-    tool.holds(tool.ask(*fixed)[1] == step, "the found cut, given, is another step", fixed)
+    # With a given cut there is less to search, or nothing.
+    given = tool.ask(*fixed)[1] or {}
+    tool.holds(without(given, "searched") == without(step, "searched"), "the found cut, given, is another step", fixed)
     # The same step as a job; the planner may find a better cut and tells what the simulator says of it.
     # A run has the plan that train would choose, without shared links.
     job = {"model": args[4], "cluster": args[-1], "train": {"batch": {"per_pipeline": m}},
