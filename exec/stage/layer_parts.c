@@ -85,3 +85,12 @@ void layer_add_norm(const struct layer *l, const struct layer_pass *p, int block
     };
     layer_add_parts(p, parts, 2);
 }
+
+struct layernorm layer_norm_of(const struct layer_pass *p, const float *gamma, const float *beta)
+{
+    return (struct layernorm){.rows = p->batch->num_samples * p->arch->seq,
+                              .cols = p->arch->hidden,
+                              .gamma = gamma,
+                              .beta = beta,
+                              .eps = p->arch->eps};
+}

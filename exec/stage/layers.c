@@ -37,15 +37,6 @@ static struct attention heads(const struct layer_pass *p)
                                   p->arch->causal && p->batch->documents ? p->batch->types : NULL};
 }
 
-struct layernorm layer_norm_of(const struct layer_pass *p, const float *gamma, const float *beta)
-{
-    return (struct layernorm){.rows = p->batch->num_samples * p->arch->seq,
-                              .cols = p->arch->hidden,
-                              .gamma = gamma,
-                              .beta = beta,
-                              .eps = p->arch->eps};
-}
-
 static void norm_forward(const struct layer *l, const struct layer_pass *p, const void *x, float *y,
                          float *stats)
 {
