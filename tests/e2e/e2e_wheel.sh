@@ -2,6 +2,7 @@
 # tests/e2e/e2e_wheel.sh - the Python wheel in bare environments, its answers beside the program's
 # (wheel_calls.py): the first python3, and each of WHEEL_PYTHONS.
 # group: slow
+# alone: it links the programs anew
 # seconds: 200
 . "$(dirname "$0")/lib.sh"
 begin
