@@ -304,60 +304,103 @@ static void tick(void *ctx, int64_t events)
     ticker_say(progress, stderr, text);
 }
 
-/* Refuse options that exclude each other or do not apply to a step or a whole run. */
-static enum status check_options(const struct sim_args *args, struct err *err)
+/* What was given. ONE_STEP: an option of a single step alone. */
+enum given {
+    GIVEN_JOB = 1 << 0,
+    GIVEN_STEP = 1 << 1,
+    GIVEN_SWEEP = 1 << 2,
+    GIVEN_PLAN = 1 << 3,
+    GIVEN_SETTING = 1 << 4, /* of the cut, the frozen layers or the cache */
+    GIVEN_ONE_STEP = 1 << 5,
+    GIVEN_RECORD = 1 << 6,
+    GIVEN_FAULTS = 1 << 7,
+    GIVEN_SLOW = 1 << 8,
+    GIVEN_CSV = 1 << 9,
+    GIVEN_JSON = 1 << 10,
+    GIVEN_TABLE = 1 << 11,
+};
+
+/* What is refused, the first one that applies: all of `with` is given and one of `any`, where there
+ * is one, or all of `with` and not all of `needs`. */
+static const struct option_rule {
+    unsigned with, any, needs;
+    const char *name, *says; /* name NULL: the SETTING's, or that of ONE_STEP */
+} option_rules[] = {
+  /* clang-format off */
+    {GIVEN_PLAN, 0, GIVEN_JOB, "plan", "needs the job of the plan"},
+    {GIVEN_PLAN | GIVEN_SWEEP, 0, 0, "plan", "and --sweep exclude each other"},
+    {GIVEN_PLAN | GIVEN_SETTING, 0, 0, NULL, "and --plan exclude each other"},
+    {GIVEN_ONE_STEP | GIVEN_SWEEP, 0, 0, NULL, "and --sweep exclude each other"},
+    {GIVEN_ONE_STEP | GIVEN_JOB, 0, GIVEN_STEP, NULL, "needs a single step: add --step"},
+    {GIVEN_SETTING | GIVEN_JOB, 0, GIVEN_STEP, NULL, "needs a single step: add --step"},
+    {GIVEN_RECORD, GIVEN_STEP | GIVEN_SWEEP, 0, "record", "needs a whole run, without --step or --sweep"},
+    {GIVEN_FAULTS, GIVEN_STEP | GIVEN_SWEEP | GIVEN_RECORD | GIVEN_PLAN, GIVEN_JOB, "faults",
+     "needs a whole run of a job, without --sweep, --plan or --record"},
+    {GIVEN_FAULTS | GIVEN_SLOW, 0, 0, "faults",
+     "takes no --stragglers or --slow-links; its slow_per_hour slows devices"},
+    {GIVEN_CSV, 0, GIVEN_SWEEP, "csv", "needs --sweep"},
+    {GIVEN_CSV | GIVEN_JSON, 0, 0, "csv", "and --json exclude each other"},
+    {GIVEN_TABLE | GIVEN_CSV, 0, 0, "table", "and --csv exclude each other"},
+    {GIVEN_TABLE | GIVEN_JSON, 0, 0, "table", "and --json exclude each other"},
+    {GIVEN_TABLE, 0, GIVEN_SWEEP, "table", "needs --sweep"},
+  /* clang-format on */
+};
+
+static bool applies(const struct option_rule *rule, unsigned given)
 {
-    enum status rc = OK;
-    const char *with_step = NULL;
+    if ((given & rule->with) != rule->with)
+        return false;
+    const bool met = (given & rule->needs) == rule->needs;
+    return (given & rule->any) || !met || (!rule->any && !rule->needs);
+}
+
+/* The given one of the options that take a setting of a single step; NULL: none. */
+static const char *step_setting_given(const struct sim_args *args)
+{
+    const char *name = NULL;
     for (int i = 0; i < args->num_settings; i++) {
         const struct step_setting *s = &args->settings[i];
         if (s->text && (strncmp(s->name, "frozen", 6) == 0 || strcmp(s->name, "cut") == 0 ||
                         strcmp(s->name, "cache-write") == 0))
-            with_step = s->name;
+            name = s->name;
     }
-    if (args->plan_path && !args->job_path)
-        return err_set(err, ERR_INPUT, "--plan needs the job of the plan");
-    if (args->plan_path && (args->sweeps.count > 0 || with_step))
-        return err_set(err, ERR_INPUT, "--plan and --%s exclude each other",
-                       args->sweeps.count > 0 ? "sweep" : with_step);
-    const char *of_a_step = args->schedule_csv    ? "schedule-csv"
-                            : args->trace_path    ? "trace"
-                            : args->ops_path      ? "ops"
-                            : args->snapshot_path ? "memory-snapshot"
-                            : args->chakra_path   ? "chakra"
-                            : args->explain       ? "explain"
-                            : args->monte_carlo   ? "monte-carlo"
-                                                  : NULL;
-    if (of_a_step)
-        with_step = of_a_step;
-    if (of_a_step && args->sweeps.count > 0)
-        return err_set(err, ERR_INPUT, "--%s and --sweep exclude each other", of_a_step);
-    if (with_step && !args->step && args->job_path)
-        return err_set(err, ERR_INPUT, "--%s needs a single step: add --step", with_step);
-    if (args->record_path && (args->step || args->sweeps.count > 0))
-        return err_set(err, ERR_INPUT, "--record needs a whole run, without --step or --sweep");
-    if (args->faults && (args->step || args->sweeps.count > 0 || args->record_path ||
-                         args->plan_path || !args->job_path))
-        return err_set(err, ERR_INPUT,
-                       "--faults needs a whole run of a job, without --sweep, --plan or --record");
-    if (args->faults && (args->request.stragglers_text || args->request.slow_links_text))
-        return err_set(err, ERR_INPUT,
-                       "--faults takes no --stragglers or --slow-links; its slow_per_hour slows "
-                       "devices");
-    if (args->csv && args->sweeps.count == 0)
-        return err_set(err, ERR_INPUT, "--csv needs --sweep");
-    if (args->csv && args->json)
-        return err_set(err, ERR_INPUT, "--csv and --json exclude each other");
-    if (args->table && (args->csv || args->json))
-        return err_set(err, ERR_INPUT, "--table and --%s exclude each other",
-                       args->csv ? "csv" : "json");
-    if (args->table && args->sweeps.count == 0)
-        return err_set(err, ERR_INPUT, "--table needs --sweep");
-    if (!args->job_path && !args->step)
-        rc = err_set(err, ERR_INPUT, "sim needs a job, or --step with --model");
-    if (rc != OK)
-        err_hint(err, "'elapse sim --help' lists the options");
-    return rc;
+    return name;
+}
+
+/* Refuse options that exclude each other or do not apply to a step or a whole run. */
+static enum status check_options(const struct sim_args *args, struct err *err)
+{
+    const char *const setting = step_setting_given(args);
+    const char *const one_step = args->schedule_csv    ? "schedule-csv"
+                                 : args->trace_path    ? "trace"
+                                 : args->ops_path      ? "ops"
+                                 : args->snapshot_path ? "memory-snapshot"
+                                 : args->chakra_path   ? "chakra"
+                                 : args->explain       ? "explain"
+                                 : args->monte_carlo   ? "monte-carlo"
+                                                       : NULL;
+    const unsigned given =
+        (args->job_path ? GIVEN_JOB : 0) | (args->step ? GIVEN_STEP : 0) |
+        (args->sweeps.count > 0 ? GIVEN_SWEEP : 0) | (args->plan_path ? GIVEN_PLAN : 0) |
+        (setting ? GIVEN_SETTING : 0) | (one_step ? GIVEN_ONE_STEP : 0) |
+        (args->record_path ? GIVEN_RECORD : 0) | (args->faults ? GIVEN_FAULTS : 0) |
+        (args->csv ? GIVEN_CSV : 0) |
+        (args->request.stragglers_text || args->request.slow_links_text ? GIVEN_SLOW : 0) |
+        (args->json ? GIVEN_JSON : 0) | (args->table ? GIVEN_TABLE : 0);
+    for (size_t i = 0; i < sizeof option_rules / sizeof *option_rules; i++) {
+        const struct option_rule *rule = &option_rules[i];
+        if (applies(rule, given))
+            return err_set(err, ERR_INPUT, "--%s %s",
+                           rule->name                    ? rule->name
+                           : rule->with & GIVEN_ONE_STEP ? one_step
+                                                         : setting,
+                           rule->says);
+    }
+    if (given & (GIVEN_JOB | GIVEN_STEP))
+        return OK;
+    err_set(err, ERR_INPUT, "sim needs a job, or --step with --model");
+    err_hint(err, "'elapse sim --help' lists the options");
+    return ERR_INPUT;
 }
 
 enum { OPTIONS_ROOM = STEP_SETTINGS_MAX + 32 };

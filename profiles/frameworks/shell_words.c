@@ -87,7 +87,7 @@ static void note(struct script *s, const char *text, const char *more)
     json_add_string(s->notes, NULL, line);
 }
 
-static struct variable *variable_find(struct script *s, const char *name, size_t length)
+static struct variable *variable_find(const struct script *s, const char *name, size_t length)
 {
     for (int i = 0; i < s->num_variables; i++)
         if (strlen(s->variables[i].name) == length &&
@@ -333,85 +333,122 @@ static void build_items(struct script *s, struct building *b, const struct list 
     }
 }
 
+/* $((sum)), which is computed, or $(command), which is not: `n` characters in parentheses after the
+ * dollar sign. */
+static void build_sum(struct script *s, struct building *b, const char *dollar, size_t n)
+{
+    struct sum sum = {s, dollar + 3, dollar + n - 1, dollar[2] == '('};
+    const long value = sum.known ? sum_of(&sum) : 0;
+    char text[32];
+    if (sum.known && sum.at == sum.end) {
+        snprintf(text, sizeof text, "%ld", value);
+        build(s, b, text, strlen(text));
+    } else {
+        build(s, b, dollar, n + 1);
+    }
+}
+
+/* A parameter as it is written: $NAME, ${NAME} or ${NAME:-default}. */
+struct parameter {
+    const char *start, *name; /* at the dollar sign; after it and the brace */
+    size_t length, name_length;
+    const char *tail; /* what stands between the name and the closing brace */
+    size_t tail_length;
+};
+
+/* How many characters at `id` are a name, a number or one of @ and *. */
+static size_t name_length(const char *id, bool braced)
+{
+    size_t n = 0;
+    while (is_name(id, n + 1))
+        n++;
+    if (n > 0)
+        return n;
+    return braced ? strspn(id, "0123456789@*")
+                  : isdigit((unsigned char)*id) || *id == '@' || *id == '*';
+}
+
+/* False where a brace is not closed. */
+static bool parameter_at(const char *start, struct parameter *p)
+{
+    const bool braced = start[1] == '{';
+    const size_t n = braced ? balanced(start + 1, '{', '}') : 0;
+    *p = (struct parameter){.start = start, .name = start + 1 + braced, .tail = ""};
+    p->name_length = name_length(p->name, braced);
+    p->length = braced ? n + 1 : p->name_length + 1;
+    if (braced && n > 0) {
+        p->tail = p->name + p->name_length;
+        p->tail_length = (size_t)(start + p->length - 1 - p->tail);
+    }
+    return !braced || n > 0;
+}
+
+/* What a parameter stands for. */
+struct meaning {
+    const struct list *found; /* NULL: nothing */
+    struct list first;        /* where that is one item of a list */
+    bool known;               /* false: it has a value that nobody can tell */
+    bool apart;               /* its items are words of their own */
+    bool all;                 /* the tail says which items */
+};
+
+static void meaning_of(const struct script *s, const struct parameter *p, struct meaning *m)
+{
+    const struct variable *v = variable_find(s, p->name, p->name_length);
+    const char c = p->name_length > 0 ? *p->name : '\0';
+    *m = (struct meaning){.found = v && v->known ? &v->value : NULL, .known = !v || v->known};
+    if (c == '@' || c == '*') {
+        m->found = &s->arguments;
+        m->apart = c == '@';
+    } else if (isdigit((unsigned char)c)) {
+        const int at = atoi(p->name);
+        if (at > 0 && at <= s->arguments.count) {
+            m->first = (struct list){&s->arguments.item[at - 1], 1};
+            m->found = &m->first;
+        }
+    } else if (p->tail_length == 3 &&
+               (strncmp(p->tail, "[@]", 3) == 0 || strncmp(p->tail, "[*]", 3) == 0)) {
+        m->all = true;
+        m->apart = p->tail[1] == '@';
+    } else if (m->found && m->found->count > 1) { /* $ARRAY is its first item */
+        m->first = (struct list){m->found->item, 1};
+        m->found = &m->first;
+    }
+}
+
 /* Expand what begins with the dollar sign at s->at. A value that is not known stays as written. */
 static enum status read_dollar(struct script *s, struct building *b, bool quoted, struct err *err)
 {
     const char *const start = s->at;
-    size_t length = 1, name = 0;
-    const char *id = start + 1, *rest = "";
-    if (strncmp(id, "((", 2) == 0 || *id == '(') {
-        const size_t n = balanced(id, '(', ')');
+    if (start[1] == '(') {
+        const size_t n = balanced(start + 1, '(', ')');
         if (n == 0)
             return err_set(err, ERR_INPUT, "%s:%d: a parenthesis is not closed", s->what, s->line);
-        struct sum sum = {s, id + 2, id + n - 2, id[1] == '('};
-        const long value = sum.known ? sum_of(&sum) : 0;
-        char text[32];
-        s->at = id + n;
-        if (sum.known && sum.at == sum.end) {
-            snprintf(text, sizeof text, "%ld", value);
-            build(s, b, text, strlen(text));
-        } else {
-            build(s, b, start, n + 1);
-        }
+        s->at = start + 1 + n;
+        build_sum(s, b, start, n);
         return OK;
     }
-    if (*id == '{') {
-        const size_t n = balanced(id, '{', '}');
-        if (n == 0)
-            return err_set(err, ERR_INPUT, "%s:%d: a brace is not closed", s->what, s->line);
-        length = n + 1;
-        id++;
-        while (is_name(id, name + 1))
-            name++;
-        if (name == 0)
-            name = strspn(id, "0123456789@*");
-        rest = id + name;
-    } else {
-        while (is_name(id, name + 1))
-            name++;
-        if (name == 0 && (isdigit((unsigned char)*id) || *id == '@' || *id == '*'))
-            name = 1;
-        length = name + 1;
+    struct parameter p;
+    if (!parameter_at(start, &p))
+        return err_set(err, ERR_INPUT, "%s:%d: a brace is not closed", s->what, s->line);
+    s->at = start + p.length;
+    struct meaning m;
+    meaning_of(s, &p, &m);
+    const bool colon = *p.tail == ':', has_default = colon || *p.tail == '-' || *p.tail == '=';
+    const bool readable =
+        p.name_length > 0 && m.known && (p.tail_length == 0 || m.all || has_default);
+    const bool empty =
+        m.found && (m.found->count == 0 || (m.found->count == 1 && !m.found->item[0][0]));
+    if (readable && m.found && !(colon && empty)) {
+        s->vanished = m.apart && m.found->count == 0;
+        if (m.apart || !empty || quoted)
+            build_items(s, b, m.found, m.apart, quoted);
+        b->some = b->some || (quoted && !m.apart);
+        return OK;
     }
-    s->at = start + length;
-    const bool braced = start[1] == '{';
-    const size_t tail = braced ? (size_t)(start + length - 1 - rest) : 0;
-    const struct variable *v = variable_find(s, id, name);
-    const struct list *found = v && v->known ? &v->value : NULL;
-    struct list one = {0};
-    bool apart = false, all = false;
-    if (name > 0 && (*id == '@' || *id == '*')) {
-        found = &s->arguments;
-        apart = *id == '@';
-    } else if (name > 0 && isdigit((unsigned char)*id)) {
-        const int at = atoi(id);
-        if (at > 0 && at <= s->arguments.count)
-            one = (struct list){&s->arguments.item[at - 1], 1}, found = &one;
-    } else if (tail == 3 && (strncmp(rest, "[@]", 3) == 0 || strncmp(rest, "[*]", 3) == 0)) {
-        all = true;
-        apart = rest[1] == '@';
-    } else if (found && found->count > 1) { /* $ARRAY is its first item */
-        one = (struct list){found->item, 1}, found = &one;
-    }
-    const bool value_or = tail > 0 && (*rest == ':' || *rest == '-' || *rest == '=');
-    const bool plain = tail == 0 || all;
-    const bool empty = found && (found->count == 0 || (found->count == 1 && !found->item[0][0]));
-    if (name == 0 || (!plain && !value_or) || (v && !v->known)) {
-        build(s, b, start, length);
-    } else if (found && !(value_or && *rest == ':' && empty)) {
-        s->vanished = apart && found->count == 0;
-        if (apart || !empty || quoted)
-            build_items(s, b, found, apart, quoted);
-        b->some = b->some || (quoted && !apart);
-    } else if (value_or) {
-        const size_t colon = *rest == ':';
-        if (!strchr("-=", rest[colon]))
-            build(s, b, start, length);
-        else
-            return build_default(s, b, rest + colon + 1, tail - colon - 1, quoted, err);
-    } else {
-        build(s, b, start, length);
-    }
+    if (readable && has_default && p.tail[colon] && strchr("-=", p.tail[colon]))
+        return build_default(s, b, p.tail + colon + 1, p.tail_length - colon - 1, quoted, err);
+    build(s, b, start, p.length);
     return OK;
 }
 
