@@ -7,14 +7,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "partition/base/arrays.h"
 #include "partition/base/units.h"
 #include "profiles/json/json.h"
 #include "profiles/base/whole_file.h"
+
+enum {
+    LOST_PATIENCE_MS = 15000, /* for ranks whose launcher was killed: they notice after a second */
+    SAY_MS = 2000,            /* of it, before the wait is said */
+};
 
 static bool is_id(const char *text)
 {
@@ -246,4 +253,41 @@ enum status checkpoint_steps(const char *dir, int64_t **steps, int *num, struct 
     *steps = got;
     *num = n;
     return OK;
+}
+
+/* --- one run at a time -------------------------------------------------------------------------- */
+
+enum status run_folder_lock(const char *dir, bool wait, int *lock, struct err *err)
+{
+    int left_ms = wait ? LOST_PATIENCE_MS : 0;
+    *lock = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*lock < 0)
+        return err_set(err, ERR_SYSTEM, "cannot open folder '%s': %s", dir, strerror(errno));
+    while (flock(*lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        if (left_ms == LOST_PATIENCE_MS - SAY_MS)
+            fprintf(stderr,
+                    "elapse: folder '%s' is in use by a run that has not ended; waiting %d s\n",
+                    dir, (LOST_PATIENCE_MS - SAY_MS) / 1000);
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        if ((left_ms -= 10) > 0)
+            continue;
+        close(*lock);
+        *lock = -1;
+        return err_set(err, ERR_SYSTEM, "folder '%s' is in use by a run that has not ended", dir);
+    }
+    return OK;
+}
+
+enum status run_folder_hold(const char *named, int *lock, struct err *err)
+{
+    struct stat st;
+    char *run = realpath(named, NULL), *slash = run ? strrchr(run, '/') : NULL;
+    enum status rc = OK;
+    if (slash && slash != run && strncmp(slash + 1, "checkpoint-", 11) == 0)
+        *slash = '\0';
+    *lock = -1;
+    if (run && stat(run, &st) == 0 && S_ISDIR(st.st_mode))
+        rc = run_folder_lock(run, true, lock, err);
+    free(run);
+    return rc;
 }

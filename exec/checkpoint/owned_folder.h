@@ -39,6 +39,14 @@ bool owned_folder_remove(const char *path, const char *id);
 /* Remove the checkpoints of this run in the folder path, whole or not, then the folder. */
 bool owned_folder_remove_all(const char *path, const char *id);
 
+/* Lock a run's folder, which holds one run at a time, by the descriptor *lock: until that is closed,
+ * or the process ends. File systems that have no such locks are used without. wait: for 15 s, for
+ * ranks that outlive their launcher, which is said. ERR_SYSTEM: the run there has not ended. */
+enum status run_folder_lock(const char *dir, bool wait, int *lock, struct err *err);
+/* The same, with the wait, for the folder of a run or of one of its checkpoints, before a checkpoint
+ * is chosen: an older start that still trains would prune it. *lock is -1 where there is no folder. */
+enum status run_folder_hold(const char *named, int *lock, struct err *err);
+
 /* Steps of the folders "checkpoint-STEP" in dir, the largest first, in a fresh array. A name with
  * anything after the number, such as ".tmp" or ".old-1", does not count. ERR_SYSTEM. */
 enum status checkpoint_steps(const char *dir, int64_t **steps, int *num, struct err *err);

@@ -1,7 +1,9 @@
 /* exec/commands/exec_train.c - train a job on the ranks. */
 #include <signal.h>
 #include <stdio.h>
+#include <unistd.h>
 
+#include "exec/checkpoint/owned_folder.h"
 #include "exec/commands/exec_begin.h"
 #include "exec/commands/exec_command.h"
 #include "exec/measure/profile_request.h"
@@ -110,6 +112,7 @@ static enum status run_train(const struct exec_command *command, struct call *ca
     struct cores cores;
     struct json *summary = NULL;
     struct checkpoint_choice weights = {0};
+    int lock = -1; /* rank 0: of the folder of a run that is resumed */
     struct command_line line = COMMAND_LINE(table, 1);
     enum status rc = exec_parse(command, call, &line, err);
     ask.path = line.positional[0];
@@ -136,8 +139,14 @@ static enum status run_train(const struct exec_command *command, struct call *ca
     if (call->words.check)
         return exec_check(call, options.resume ? options.resume : options.init, options.db, &ask,
                           true, err);
-    rc = exec_begin(call, options.resume ? options.resume : options.init, &ask,
-                    options.resume != NULL, &weights, &job, err);
+    if (options.resume && call->comm->rank == 0)
+        rc = run_folder_hold(options.out ? options.out : options.resume, &lock, err);
+    if (options.resume)
+        rc = comm_agree(call->comm, rc, err);
+    options.is_held = lock >= 0;
+    if (rc == OK)
+        rc = exec_begin(call, options.resume ? options.resume : options.init, &ask,
+                        options.resume != NULL, &weights, &job, err);
     options.run = weights.run;
     if (options.resume)
         options.resume = weights.dir;
@@ -169,6 +178,8 @@ static enum status run_train(const struct exec_command *command, struct call *ca
     json_free(summary);
     job_clear(&job);
     checkpoint_choice_clear(&weights);
+    if (lock >= 0)
+        close(lock);
     return rc;
 }
 

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -26,8 +25,6 @@
 enum {
     STEP_ROWS = 256,        /* rows that are gathered before they go into run.db */
     END_PATIENCE_MS = 2000, /* for the lock of run.db at the end of the run */
-    LOST_PATIENCE_MS =
-        15000 /* for ranks whose launcher was killed: they notice after about a second */
 };
 
 struct run_files {
@@ -52,24 +49,6 @@ struct run_files {
     struct trace *trace; /* NULL: not wanted */
     struct atomic_file trace_file;
 };
-
-/* A folder holds one run at a time. The lock ends with the process. A restart waits for the ranks
- * that it replaces, which may outlive their launcher. File systems that have no such locks are used
- * without. */
-static enum status lock_folder(const char *dir, bool restart, int *lock, struct err *err)
-{
-    int left_ms = restart ? LOST_PATIENCE_MS : 0;
-    *lock = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (*lock < 0)
-        return err_set(err, ERR_SYSTEM, "cannot open folder '%s': %s", dir, strerror(errno));
-    while (flock(*lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-        if ((left_ms -= 10) > 0)
-            continue;
-        return err_set(err, ERR_SYSTEM, "folder '%s' is in use by a run that has not ended", dir);
-    }
-    return OK;
-}
 
 /* Count a line that is dropped: a step that will be done again. */
 static void count_lost(struct restart_cost *cost, const struct json *line)
@@ -336,7 +315,8 @@ enum status run_files_open(const char *dir, const struct run_start *start, struc
         goto out;
     }
     rc = folders_make(dir, true, err);
-    THEN(lock_folder(dir, start->restarted != NULL, &got->lock, err));
+    if (rc == OK && !start->is_held)
+        rc = run_folder_lock(dir, start->restarted != NULL, &got->lock, err);
     ours = rc == OK;
     if (rc == OK && !start->resume && is_there(metrics))
         rc = already_a_run(dir, err);

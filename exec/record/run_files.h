@@ -35,6 +35,7 @@ struct start_times {
  * after. */
 struct run_start {
     bool resume;
+    bool is_held; /* the caller holds the folder's lock */
     const struct progress *progress;
     const struct job *job;
     int num_ranks;

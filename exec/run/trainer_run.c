@@ -106,6 +106,7 @@ static enum status open_run(struct trainer *t, struct json **summary, bool *over
     if (t->comm->rank == 0)
         rc = run_files_open(t->out,
                             &(struct run_start){.resume = t->goes_on,
+                                                .is_held = t->options->is_held,
                                                 .progress = &t->progress,
                                                 .job = job,
                                                 .num_ranks = t->comm->size,

@@ -14,6 +14,7 @@
 struct trainer_options {
     const char *out;    /* run folder; NULL: "runs/NAME" */
     const char *resume; /* checkpoint to resume from, of resume_choose(); NULL */
+    bool is_held;       /* the caller has locked the folder (run_folder_hold()) */
     const char *run;    /* its run's folder, where `resume` is a copy in memory; else NULL */
     const char *init;   /* safetensors file or checkpoint to start from, of resume_choose(); NULL */
     const char *adapter;   /* folder of adapters that begin beside `init`; NULL: they are new */

@@ -352,6 +352,18 @@ within() { # a checkpoint as the shell completes its name
         [ -d "$tmp/within/checkpoint-14" ] && [ ! -e "$tmp/within/checkpoint-4/metrics.jsonl" ] && same_run k1 within
 }
 verify "resumed from a checkpoint named with a slash, the run goes on around it" within
+held() { # an older start of the run still trains; it prunes a checkpoint, then ends
+    local holder
+    cp -r "$tmp/k1" "$tmp/held"
+    flock "$tmp/held" sh -c "touch '$tmp/holds'; sleep 3; rm -r '$tmp/held/checkpoint-14'" &
+    holder=$!
+    until [ -e "$tmp/holds" ]; do sleep 0.05; done
+    "$elapse" train --resume "$tmp/held" -n 2 --json >/dev/null 2>"$tmp/held.err"
+    rc=$?
+    wait $holder
+    [ $rc -eq 0 ] && says held "folder '$tmp/held' is in use by a run that has not ended; waiting 13 s" && same_run k1 held
+}
+verify "a resumed run waits for the older start that has its folder, and then chooses the checkpoint" held
 cp -r "$tmp/k1" "$tmp/other"
 expect "a run is not resumed into the folder of another" 2 "folder '$tmp/other' already holds a run" \
     "$elapse" train --resume "$tmp/within/checkpoint-4" --out "$tmp/other"
