@@ -15,9 +15,10 @@
 /* Standard deviations of the logarithms before any row, but for compute's, which depends on what has been
  * judged (calibration_prior.c). */
 static const double prior_of_factor[FACTOR_COUNT] = {0, 0.4, 0.4, 0.15, 0.1};
-/* The error that one factor leaves of a source is 4 to 15 %. It counts as PRIOR_ROWS rows. */
-static const double PRIOR_NOISE = 0.08;
+/* What one factor leaves of other sources (calibration_prior.c) counts as so many rows. */
 static const double PRIOR_ROWS = 3;
+/* The number of sources from which it is known. */
+static const double PRIOR_SOURCES = 25;
 /* A factor counts as determined if its rows take as much of the prior's standard deviation. */
 static const double SHARE_LEFT = 0.7;
 /* How far n rows may move the logarithm of a factor: this times n^2, in standard deviations of the
@@ -78,7 +79,7 @@ struct fit {
     void *ctx;
     const double *measured_ns;
     int num_rows;
-    double prior_variance[FACTOR_TIMES], ln_factor[FACTOR_TIMES];
+    double prior_noise, prior_variance[FACTOR_TIMES], ln_factor[FACTOR_TIMES];
     double predicted_at[FACTOR_TIMES], sloped_at[FACTOR_TIMES]; /* ln factors */
     double *residual_there, *residual; /* owned, num_rows: at predicted_at, at ln_factor */
     double (*slope)[FACTOR_TIMES];     /* owned, num_rows */
@@ -173,9 +174,9 @@ static void move(struct fit *fit, double noise, const bool free[FACTOR_TIMES])
     }
 }
 
-static double noise_of(const struct fit *fit, int num_free, double before, double middle)
+static double noise_of(const struct fit *fit, int num_free, double middle)
 {
-    double sum = PRIOR_ROWS * before * before;
+    double sum = PRIOR_ROWS * fit->prior_noise * fit->prior_noise;
     for (int i = 0; i < fit->num_rows; i++)
         sum += (fit->residual[i] - middle) * (fit->residual[i] - middle);
     return sqrt(sum / (PRIOR_ROWS + fmax(0, fit->num_rows - num_free)));
@@ -187,7 +188,7 @@ static double scatter_of(const struct fit *fit, int num_free)
     double sum = 0;
     for (int i = 0; i < fit->num_rows; i++)
         sum += fit->residual[i];
-    return noise_of(fit, num_free, PRIOR_NOISE, sum / fit->num_rows);
+    return noise_of(fit, num_free, sum / fit->num_rows);
 }
 
 static int count_free(const bool free[FACTOR_TIMES])
@@ -201,7 +202,7 @@ static int count_free(const bool free[FACTOR_TIMES])
 /* Fit the factors in `free` by the straight lines, the others staying 1. Returns the noise. */
 static double solve(struct fit *fit, const bool free[FACTOR_TIMES])
 {
-    double noise = PRIOR_NOISE;
+    double noise = fit->prior_noise;
     memset(fit->ln_factor, 0, sizeof fit->ln_factor);
     for (int round = 0; round < ROUNDS; round++) {
         residuals_by_line(fit);
@@ -277,7 +278,7 @@ static enum status fit_times(struct fit *fit, struct calibration *c, struct cali
         rows[i].predicted_ns = fit->measured_ns[i] / exp(fit->residual[i]);
         memcpy(rows[i].sensitivity, fit->slope[i], sizeof fit->slope[i]);
     }
-    c->noise = noise_that_holds(fit, noise_of(fit, count_free(free), c->noise, 0));
+    c->noise = noise_that_holds(fit, noise_of(fit, count_free(free), 0));
     curvature(fit, c->noise, h);
     invert(h);
     for (int k = 0; k < FACTOR_TIMES; k++) {
@@ -311,6 +312,7 @@ enum status calibration_fit(calibration_predict *predict, void *ctx, const doubl
                       .ctx = ctx,
                       .measured_ns = measured_ns,
                       .num_rows = num_rows,
+                      .prior_noise = calibration->noise,
                       .residual = calloc((size_t)num_rows + 1, sizeof *fit.residual),
                       .residual_there = calloc((size_t)num_rows + 1, sizeof *fit.residual),
                       .slope = calloc((size_t)num_rows + 1, sizeof *fit.slope)};
@@ -351,7 +353,7 @@ const char *calibration_differs(const struct calibration *c, const char *device,
 void calibration_interval(const struct calibration *calibration,
                           const double sensitivity[FACTOR_TIMES], double step_ns, double ns[2])
 {
-    const double z = QUANTILE, freedom = PRIOR_ROWS + calibration->num_rows;
+    const double z = QUANTILE, freedom = PRIOR_SOURCES + calibration->num_rows;
     const double z3 = z * z * z, z5 = z3 * z * z;
     const double quantile =
         z + (z3 + z) / (4 * freedom) + (5 * z5 + 16 * z3 + 3 * z) / (96 * freedom * freedom);

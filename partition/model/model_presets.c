@@ -635,7 +635,7 @@ static enum status parse_uniform(const char *list, struct model *model, struct e
 enum status model_parse(const char *text, struct model *model, struct err *err)
 {
     struct model_spec spec;
-    const char *list = strchrnul(text, ':');
+    const char *list = text + strcspn(text, ":,"); /* "gpt2,seq=512" means "gpt2:seq=512" */
     size_t length = (size_t)(list - text);
     char name[64];
     enum status rc;
@@ -643,7 +643,7 @@ enum status model_parse(const char *text, struct model *model, struct err *err)
         return err_set(err, ERR_INPUT, "'%.80s' does not start with the name of a model", text);
     memcpy(name, text, length);
     name[length] = '\0';
-    if (*list == ':')
+    if (*list)
         list++;
     if (strcmp(name, "uniform") == 0)
         return parse_uniform(list, model, err);

@@ -55,11 +55,15 @@ static enum status check_train(const struct job *job, struct err *err)
         return err_set(err, ERR_INPUT,
                        "%s: give data.documents, data.train_samples or train.tokens",
                        source_of(job));
-    if (job->train.post_validation && job->train.clip_norm == 0)
-        return err_set(err, ERR_INPUT,
-                       "%s: train.post_validation needs train.clip_norm: without it no update "
-                       "waits for a gradient norm",
-                       source_of(job));
+    if (job->train.post_validation && job->train.clip_norm == 0) {
+        err_set(err, ERR_INPUT,
+                "%s: train.post_validation needs train.clip_norm: without it no update "
+                "waits for a gradient norm",
+                source_of(job));
+        err_hint(err,
+                 "set train.clip_norm, as \"--set train.clip_norm=1\", or 'sim --step --clip'");
+        return ERR_INPUT;
+    }
     if (job->train.batch < 1 || job->train.batch > INT32_MAX)
         return err_set(err, ERR_INPUT, "%s: train.batch must be 1..2147483647, got %lld",
                        source_of(job), (long long)job->train.batch);

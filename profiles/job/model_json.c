@@ -270,11 +270,11 @@ static enum status read_family(const struct json *object, const char *file, cons
         return fields_refuse(&source, "preset", "a text", preset_json, err);
     if (f == FAMILY_UNIFORM || (preset && strcmp(preset, "uniform") == 0))
         return prefix_error(file, key, read_uniform(object, model, &inner), &inner, err);
-    if (preset && strchr(preset, ':')) {
+    if (preset && strpbrk(preset, ":,")) {
         /* The preset may be a MODEL text with modifiers: "vit-b16:classes=10", "uniform:...". */
         char head[64];
-        snprintf(head, sizeof head, "%.*s", (int)strcspn(preset, ":"), preset);
-        const char *const start = strchr(preset, ':') + 1;
+        snprintf(head, sizeof head, "%.*s", (int)strcspn(preset, ":,"), preset);
+        const char *const start = strpbrk(preset, ":,") + 1;
         struct json *copy = json_object_new();
         json_add_string(copy, "preset", head);
         rc = OK;

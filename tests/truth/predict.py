@@ -151,13 +151,12 @@ def spearman(x, y):
 class Row:
     """One published run. group: what it is a layout of; None: of nothing that others are layouts of.
     measured: ms, None where it ran out of memory. predicted: ms; full: the
-    computed peak over the memory, and fits: the verdict; simple: FLOPs / (peak x 0.45); prior: prior_of()."""
+    computed peak over the memory, and fits: the verdict; simple: FLOPs / (peak x 0.45)."""
 
-    def __init__(self, label, group, measured, predicted, full, simple, prior):
+    def __init__(self, label, group, measured, predicted, full, simple):
         self.label, self.group, self.measured = label, group, measured
         self.predicted, self.full, self.simple = predicted, full, simple
         self.fits = full is not None and full <= 1
-        self.prior = prior
 
 
 def first_choices(group, time):
@@ -206,45 +205,17 @@ def show_rank(name, found, time):
     print("%-34s            %s" % (name, line))
 
 
-NOISE, MOST_MOVE = 0.08, 1.5  # PRIOR_NOISE and MOST_MOVE of partition/cost/calibration.c
-
-
-def prior_of(run):
-    """The standard deviation that `elapse calibrate` gives ln compute before any row."""
-    with tempfile.TemporaryDirectory() as folder:
-        write_run(run, folder)
-        got = subprocess.run([ELAPSE, "calibrate", "--step", "%s/job.json --plan %s/plan.json" % (folder, folder),
-                              "--measured", "1s", "-o", "prior", "--json"], capture_output=True, text=True,
-                             env=dict(os.environ, ELAPSE_DB=folder + "/store.db"))
-    return json.loads(got.stdout)["prior"]["compute"]
-
-
-def scalar_calibrated(found):
-    """Mean |error| of each row after one factor, as `elapse calibrate` fits it to a single other row of a step
-    that is compute alone; averaged over which row that is."""
-    got = []
-    for r in found:
-        for other in found:
-            share = other.prior ** 2 / (other.prior ** 2 + NOISE ** 2)
-            most = MOST_MOVE * other.prior
-            by = min(max(share * math.log(other.measured / other.predicted), -most), most)
-            got += [abs(r.predicted * math.exp(by) / r.measured - 1)] if r is not other else []
-    return mean(got)
-
-
 class Table:
     """Rows of one source."""
 
     def __init__(self, name, fitted, verbose):
         self.name, self.fitted, self.verbose = name, fitted, verbose
-        self.rows, self.refused, self.prior = [], 0, None
+        self.rows, self.refused = [], 0
 
     def add(self, label, measured_ms, run, flops, gpus, kind, group=None):
         ms, full, why = predicted(run)
         simple = flops / (gpus * PEAK[kind] * 0.45) * 1e3
-        if self.prior is None and ms:
-            self.prior = prior_of(run)
-        self.rows.append(Row(label, group, measured_ms, ms, full, simple, self.prior))
+        self.rows.append(Row(label, group, measured_ms, ms, full, simple))
         if ms is None:
             self.refused += 1
             print("  %-44s refused: %s" % (label, why))
@@ -268,8 +239,6 @@ def show_rows(name, found, refused):
     timed = [r for r in found if r.measured and r.predicted]
     errors = [r.predicted / r.measured - 1 for r in timed]
     print("%-34s %4d rows: %s" % (name, len(errors), line(errors) if errors else "none"))
-    if len(errors) > 1:
-        print("%-34s            mean |error| %5.1f %%" % ("  calibrated by one other row", 100 * scalar_calibrated(timed)))
     if timed:
         print("%-34s            %s" % ("  FLOPs / (peak x 0.45)", line([r.simple / r.measured - 1 for r in timed])))
     show_rank("  ranking", found, lambda r: r.predicted)
@@ -289,5 +258,5 @@ def show_all(name, tables):
     found = []
     for t in tables:
         for r in t.rows:
-            found.append(Row(r.label, r.group and (t.name, r.group), r.measured, r.predicted, r.full, r.simple, r.prior))
+            found.append(Row(r.label, r.group and (t.name, r.group), r.measured, r.predicted, r.full, r.simple))
     show_rows(name, found, sum(t.refused for t in tables))

@@ -179,7 +179,7 @@ static void calibration_fit__believes_an_odd_step_when_it_repeats(void **state)
         memcpy(parts[i], (double[FACTOR_TIMES]){1e9}, sizeof parts[i]);
     for (int rows = 1; rows <= 3; rows++) {
         struct calibration c;
-        calibration_init(&known, &c);
+        calibration_init(&(struct calibration_prior){known.compute, 0.08}, &c);
         assert_int_equal(calibration_fit(add_parts, NULL, measured, rows, NULL, 0, &c, NULL, NULL),
                          OK);
         factor[rows] = c.factor[FACTOR_COMPUTE];
@@ -263,23 +263,25 @@ static void calibration_prior__is_narrow_where_runs_judge_and_wide_where_none_do
     (void)state;
     const struct calibration_prior judged =
         prior_for("llama3-70b", FRAMEWORK_MEGATRON_TE, "h100", "fp8");
-    assert_true(judged.compute == 0.05 && judged.spread == 0.08);
+    assert_true(judged.compute == 0.05 && judged.spread == 0.07);
     const struct {
         const char *model;
         enum framework_kind framework;
         const char *kind, *dtype;
-        double least;
+        double least, rows; /* rows: how far those of a source lie apart */
     } wide[] = {
-        {"llama3-70b",   FRAMEWORK_MEGATRON_TE, "l40s",   "bf16", 0.3 },
-        {"llama3-70b",   FRAMEWORK_MEGATRON_TE, "my-gpu", "bf16", 0.3 },
-        {"gpt-oss-120b", FRAMEWORK_MEGATRON_TE, "gb200",  "bf16", 0.28},
-        {"llama3-70b",   FRAMEWORK_HF_EAGER,    "a100",   "bf16", 0.1 },
-        {"llama3-70b",   FRAMEWORK_MEGATRON_TE, "h100",   "fp32", 0.15},
+        {"llama3-70b",   FRAMEWORK_MEGATRON_TE, "l40s",   "bf16", 0.3,  0.07},
+        {"llama3-70b",   FRAMEWORK_MEGATRON_TE, "my-gpu", "bf16", 0.3,  0.07},
+        {"gpt-oss-120b", FRAMEWORK_MEGATRON_TE, "gb200",  "bf16", 0.28, 0.11},
+        {"llama3-70b",   FRAMEWORK_DEEPSPEED,   "a100",   "bf16", 0.05, 0.1 },
+        {"llama3-70b",   FRAMEWORK_FSDP,        "h100",   "bf16", 0.13, 0.04},
+        {"llama3-70b",   FRAMEWORK_MEGATRON_TE, "h100",   "fp32", 0.15, 0.07},
     };
     for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
         const struct calibration_prior got =
             prior_for(wide[i].model, wide[i].framework, wide[i].kind, wide[i].dtype);
-        assert_true(got.compute >= wide[i].least && got.compute < 0.5 && got.spread == 0.12);
+        assert_true(got.compute >= wide[i].least && got.compute < 0.5);
+        assert_true(fabs(got.spread - wide[i].rows) < 0.005);
     }
 }
 
