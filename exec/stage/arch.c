@@ -40,7 +40,8 @@ static enum status init_decoder(const struct model *m, struct arch *a, struct er
                                                   : "llama";
     if (m->type && strcmp(m->type, "llama") != 0)
         type = m->type;
-    const char *no = m->experts > 0                      ? "experts"
+    const char *no = m->state.kind != MIXER_NONE         ? "state-space layers"
+                     : m->experts > 0                    ? "experts"
                      : m->kv_rank > 0                    ? "latent attention"
                      : b->norm != NORM_FORM_RMS          ? "layer norms"
                      : b->places != NORMS_BEFORE         ? "norms in other places"
@@ -440,6 +441,7 @@ void arch_item(const struct model *model, const struct arch *arch, int item, str
         head_spec(model, arch, spec);
         break;
     case ITEM_OPAQUE:
+    case ITEM_STATE:
     case ITEM_KIND_COUNT:
         break;
     }
@@ -518,6 +520,7 @@ void arch_stash(const struct model *model, const struct arch *arch, int item, in
         }
         break;
     case ITEM_OPAQUE:
+    case ITEM_STATE:
     case ITEM_KIND_COUNT:
         break;
     }

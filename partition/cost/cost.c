@@ -139,7 +139,7 @@ static double pass_flops(const struct model *model, const struct item *it, enum 
         weight = fwd;
     /* The forward's products with weights, frozen ones too; the rest of the forward is scores. */
     double products = fmin(2.0 * (double)(it->params + it->base_params) * tokens, fwd);
-    if (it->num_pieces > 0) /* its linears are listed */
+    if (it->num_pieces > 0 || it->kind == ITEM_STATE) /* its linears are listed */
         products = weight = (double)model_product_flops(model, it);
     switch (pass) {
     case PASS_FWD:
@@ -192,10 +192,12 @@ static double pass_bytes(const struct model *model, const struct item *it, enum 
 static double narrow_share(const struct model *model, int item, const struct cost_options *options)
 {
     const struct item *it = &model->items[item];
-    const bool layer = it->kind == ITEM_ATTENTION || it->kind == ITEM_MLP;
+    const bool layer = it->kind == ITEM_ATTENTION || it->kind == ITEM_MLP || it->kind == ITEM_STATE;
     if (options->narrow == NARROW_NONE || !layer || it->fwd_flops == 0)
         return 0;
-    return 1 - (double)model_core_flops(model, item) / (double)it->fwd_flops;
+    return it->kind == ITEM_STATE
+               ? (double)model_product_flops(model, it) / (double)it->fwd_flops
+               : 1 - (double)model_core_flops(model, item) / (double)it->fwd_flops;
 }
 
 /* Williams, Waterman, Patterson: Roofline, CACM 2009. */

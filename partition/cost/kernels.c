@@ -487,7 +487,8 @@ static void add_projections(struct lister *l, const struct heads *h)
     const struct model *m = l->model;
     const int64_t t = l->tokens, hidden = m->hidden;
     if (m->kv_rank == 0) {
-        add_adapted(l, true, t, hidden, h->query * h->wide + h->key * (h->wide + h->width));
+        const int64_t gates = m->block.gated_heads ? h->query * h->wide : 0;
+        add_adapted(l, true, t, hidden, h->query * h->wide + h->key * (h->wide + h->width) + gates);
         return;
     }
     if (m->q_rank > 0)
@@ -506,6 +507,15 @@ static void add_qk_norm(struct lister *l, const struct heads *h)
         add_memory(l, (for_input(l) ? 3 : 2) * x);
 }
 
+/* The gate of attention's output: reads both and writes the product; backwards reads the gradient too and
+ * writes two. */
+static void add_head_gate(struct lister *l, const struct heads *h)
+{
+    const double x = (double)l->tokens * (double)(h->query * h->width) * l->e;
+    if (l->model->block.gated_heads && l->pass != PASS_BWD_WEIGHT)
+        add_memory(l, (forward(l) ? 3 : 5) * x);
+}
+
 static void list_attention(struct lister *l)
 {
     const struct heads h = heads_of(l);
@@ -519,18 +529,206 @@ static void list_attention(struct lister *l)
         add_qk_norm(l, &h);
         add_rope(l, &h);
         add_core(l, &h);
+        add_head_gate(l, &h);
         add_adapted(l, false, t, h.query * h.width, hidden);
         add_residual(l);
         return;
     }
     add_residual(l);
     add_adapted(l, false, t, h.query * h.width, hidden);
+    add_head_gate(l, &h);
     add_core(l, &h);
     add_rope(l, &h);
     add_qk_norm(l, &h);
     if (!drops_input_grad(l))
         add_projections(l, &h);
     add_norms(l);
+}
+
+/* --- states ----------------------------------------------------------------------------------- */
+
+/* Dims of a state-space item on one device, as in partition/model/model_state.c. */
+struct states {
+    int64_t H, P, D, G, N, Q, C; /* C: channels of the convolution */
+    int64_t chunks;              /* of all samples */
+};
+
+static struct states states_of(const struct lister *l)
+{
+    const struct state_space *t = &l->model->state;
+    const bool mamba = t->kind == MIXER_MAMBA;
+    struct states got = {.H = divide_up(t->heads, l->ways),
+                         .P = t->head_dim,
+                         .G = divide_up(t->groups, l->ways),
+                         .N = t->state};
+    got.D = got.H * got.P;
+    got.Q = t->chunk < l->model->seq ? t->chunk : l->model->seq;
+    got.Q = got.Q > 0 ? got.Q : 1;
+    got.C = t->conv > 0 ? got.D + (mamba ? 0 : 2 * got.G * got.N) : 0;
+    got.chunks = l->samples * divide_up(l->model->seq, got.Q);
+    return got;
+}
+
+/* `numbers` of each token, read or written. */
+static void add_tokens(struct lister *l, double numbers)
+{
+    add_memory(l, (double)l->tokens * numbers * l->e);
+}
+
+/* A product in a chunk, for each of `batch`. The kernels are Triton's, of which no curve is measured:
+ * they take as long as a library's product of that shape. */
+static void add_chunk_product(struct lister *l, int64_t batch, int64_t m, int64_t n, int64_t k)
+{
+    add_matmul(l, LAYOUT_TN, batch, m, n, k);
+}
+
+/* Mamba-2's state-space dual: the kernels of _mamba_chunk_scan_combined_fwd() and _bwd() of mamba_ssm
+ * 2.2 (ops/triton/ssd_combined.py), in their order. States and C B^T are fp32. */
+static void add_dual_scan(struct lister *l, const struct states *t)
+{
+    const double states = (double)(t->chunks * t->H) * (double)(t->N * t->P);
+    const double steps = (double)l->tokens * (double)t->H * (l->e + 8);
+    const int64_t heads = t->chunks * t->H, groups = t->chunks * t->G;
+    add_memory(l, steps);                           /* decays, summed along a chunk */
+    add_chunk_product(l, heads, t->P, t->N, t->Q);  /* states of chunks */
+    add_memory(l, states * (8 + l->e));             /* passed from chunk to chunk */
+    add_chunk_product(l, groups, t->Q, t->Q, t->N); /* C B^T */
+    if (forward(l)) {
+        add_chunk_product(l, heads, t->Q, t->P, t->Q + t->N); /* outputs, from chunk and state */
+        return;
+    }
+    add_chunk_product(l, heads, t->P, t->N, t->Q);        /* gradients: of the states used, */
+    add_memory(l, states * 12);                           /* passed back, */
+    add_chunk_product(l, heads, t->Q, t->P, t->Q + t->N); /* of the inputs, */
+    add_chunk_product(l, heads, t->Q, t->N, t->P);        /* of B by the states, */
+    add_chunk_product(l, heads, t->Q, t->N, t->P);        /* of C by the states, */
+    add_chunk_product(l, heads, t->Q, t->Q, t->P);        /* of C B^T, */
+    add_chunk_product(l, groups, t->Q, t->N, t->Q);       /* of B */
+    add_chunk_product(l, groups, t->Q, t->N, t->Q);       /* and C by it, */
+    add_chunk_product(l, heads, t->Q, t->Q, t->P);        /* of the decays */
+    add_memory(l, 2 * steps);
+}
+
+/* The gated delta rule: chunk_gated_delta_rule_fwd() and _bwd() of flash-linear-attention 0.4
+ * (ops/gated_delta_rule/chunk.py). The state goes from chunk to chunk inside one kernel, so that a head is one block
+ * of work. Queries and keys are normed in front, and repeated for each head of values. */
+static void add_delta_scan(struct lister *l, const struct states *t)
+{
+    const int64_t heads = t->chunks * t->H, Q = t->Q, N = t->N, P = t->P;
+    const int64_t all = l->samples * t->H, tokens = l->model->seq;
+    const double triangle = (double)heads * (double)(Q * Q);
+    if (forward(l)) {
+        add_tokens(l, 2 * (double)(t->G + t->H) * (double)N); /* repeated; */
+        add_tokens(l, 2 * (double)t->H * (double)N);          /* norms */
+        add_tokens(l, 2 * (double)t->H * (double)N);
+        add_memory(l, (double)l->tokens * (double)t->H * 8); /* decays, summed along a chunk */
+        add_chunk_product(l, heads, Q, Q, N);                /* K K^T */
+        add_memory(l, triangle * (4 + l->e));                /* its triangle is inverted */
+    }
+    add_chunk_product(l, heads, Q, N + P, Q);    /* W and U; again backwards */
+    add_chunk_product(l, all, N, P, 2 * tokens); /* states, again backwards */
+    if (forward(l)) {
+        add_chunk_product(l, heads, Q, P, N + Q + Q * N / P); /* outputs */
+        return;
+    }
+    add_chunk_product(l, heads, Q, Q + P, N);         /* gradients: of new values, */
+    add_chunk_product(l, all, N, P, 3 * tokens);      /* of the states, */
+    add_chunk_product(l, heads, Q, N, 3 * P + 2 * Q); /* of queries, keys and W, */
+    add_chunk_product(l, heads, Q, 2 * Q, N + P);     /* their scores */
+    add_chunk_product(l, heads, Q, N + P, 3 * Q);     /* of keys and values through W and U, */
+    add_chunk_product(l, heads, Q, Q, 2 * Q + N);     /* of the triangle */
+    add_memory(l, (double)l->tokens * (double)t->H * 8);
+    add_tokens(l, 6 * (double)t->H * (double)N); /* of the norms */
+    add_tokens(l, 2 * (double)(t->G + t->H) * (double)N);
+}
+
+/* Mamba's selective scan, one kernel each way (csrc/selective_scan of mamba_ssm 2.2). An exponential per
+ * channel, number of the state and token takes longer than its seven operations: the units for it do 1/16
+ * of the fp32 operations (CUDA C++ Programming Guide, table of arithmetic throughput; Shah et al. 2024,
+ * section 3.1). The backward computes states and exponentials again. */
+#define EXPONENTIAL 16.0
+static void add_selective_scan(struct lister *l, const struct states *t)
+{
+    const int64_t R = l->model->state.rank;
+    const double work = EXPONENTIAL * (double)l->tokens * (double)(t->D * t->N);
+    add_linear(l, l->tokens, t->D, R + 2 * t->N);
+    add_linear(l, l->tokens, R, t->D);
+    if (l->pass == PASS_BWD_WEIGHT)
+        return;
+    if (l->model->state.inner_norms) /* time steps, B, C */
+        for (int i = 0; i < 3; i++)
+            add_tokens(l, (forward(l) ? 2 : 3) * (double)(i == 0 ? R : t->N));
+    add(l, (struct kernel){.kind = KERNEL_PLAIN,
+                           .fp32 = true,
+                           .flops = forward(l) ? work : 2 * work,
+                           .bytes = (double)l->tokens * l->e *
+                                    ((forward(l) ? 5 : 9) * (double)t->D + 2 * (double)t->N)});
+}
+
+/* The depthwise convolution with its activation (causal_conv1d), which backwards runs again in front. */
+static void add_convolution(struct lister *l, const struct states *t)
+{
+    add_tokens(l, 2 * (double)t->C);
+    if (!forward(l))
+        add_tokens(l, 3 * (double)t->C);
+}
+
+static void add_states(struct lister *l)
+{
+    const struct states t = states_of(l);
+    const int kind = l->model->state.kind;
+    const int64_t in = kind == MIXER_MAMBA    ? 2 * t.D
+                       : kind == MIXER_MAMBA2 ? 2 * t.D + 2 * t.G * t.N + t.H
+                       : kind == MIXER_DELTA  ? 2 * t.D + 2 * t.G * t.N
+                                              : 3 * t.D;
+    const int64_t second = kind == MIXER_DELTA ? 2 * t.H : kind == MIXER_LIGHTNING ? t.D : 0;
+    const bool both = kind == MIXER_DELTA || kind == MIXER_LIGHTNING || l->model->state.norm;
+    l->biases = l->model->state.bias > 0;
+    add_adapted(l, true, l->tokens, l->model->hidden, in);
+    if (second > 0) /* rates and decays; the gate */
+        add_linear(l, l->tokens, l->model->hidden, second);
+    if (kind == MIXER_MAMBA)
+        add_selective_scan(l, &t);
+    if (l->pass != PASS_BWD_WEIGHT) {
+        if (t.C > 0)
+            add_convolution(l, &t);
+        else
+            add_tokens(l, (forward(l) ? 2 : 3) * 3 * (double)t.D); /* activation */
+        if (kind == MIXER_DELTA)
+            add_delta_scan(l, &t);
+        else if (kind != MIXER_MAMBA)
+            add_dual_scan(l, &t);
+        if (kind != MIXER_MAMBA) { /* the gate, with the norm where there is one */
+            add_tokens(l, (forward(l) ? 3 : 5) * (double)t.D);
+            if (kind == MIXER_LIGHTNING)
+                add_tokens(l, (forward(l) ? 2 : 3) * (double)t.D);
+        }
+    } else if (both) { /* of the norm's weights */
+        add_tokens(l, 2 * (double)t.D);
+    }
+    l->biases = l->model->state.out_bias > 0;
+    add_adapted(l, false, l->tokens, t.D, l->model->hidden);
+}
+
+static void list_state(struct lister *l)
+{
+    if (forward(l))
+        add_norms(l);
+    else
+        add_residual(l);
+    if (l->model->state.beside_attention) {
+        const struct heads h = heads_of(l);
+        add_projections(l, &h);
+        add_rope(l, &h);
+        add_core(l, &h);
+        add_adapted(l, false, l->tokens, h.query * h.width, l->model->hidden);
+        add_tokens(l, l->pass == PASS_BWD_WEIGHT ? 0 : 3 * (double)l->model->hidden);
+    }
+    add_states(l);
+    if (forward(l))
+        add_residual(l);
+    else
+        add_norms(l);
 }
 
 /* --- MLP -------------------------------------------------------------------------------------- */
@@ -990,6 +1188,7 @@ static void start(struct lister *l, const struct model *model, int item, enum pa
                          .biases = has_biases(model, model->items[item].kind),
                          .narrow = model->items[item].kind == ITEM_ATTENTION ||
                                            model->items[item].kind == ITEM_MLP ||
+                                           model->items[item].kind == ITEM_STATE ||
                                            (model->items[item].kind == ITEM_OPAQUE &&
                                             model->family == FAMILY_COMPOSED)
                                        ? options->narrow
@@ -1010,7 +1209,8 @@ int kernels_of(const struct model *model, int item, enum pass pass, int64_t samp
         [ITEM_NORM] = list_norm,
         [ITEM_POOLER] = list_pooler,
         [ITEM_HEAD] = list_head,
-        [ITEM_OPAQUE] = list_opaque};
+        [ITEM_OPAQUE] = list_opaque,
+        [ITEM_STATE] = list_state};
     struct lister l;
     start(&l, model, item, pass, samples, options, list);
     const struct item *it = l.item;

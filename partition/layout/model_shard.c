@@ -40,7 +40,9 @@ static int64_t same_params(const struct model *model, enum item_kind kind)
 {
     const struct block *block = &model->block;
     const bool llama = model->family == FAMILY_LLAMA;
-    const bool bias = !llama || (kind == ITEM_ATTENTION ? block->out_bias : block->mlp_bias);
+    const bool bias = !llama || (kind == ITEM_ATTENTION ? block->out_bias
+                                 : kind == ITEM_STATE   ? model->state.out_bias > 0
+                                                        : block->mlp_bias);
     const int64_t heads =
         kind == ITEM_ATTENTION && block->qk_norm == QK_NORM_HEAD ? 2 * (int64_t)model->head_dim : 0;
     return model_item_norms(model, kind) * model_norm_params(model) + (bias ? model->hidden : 0) +
@@ -96,6 +98,9 @@ static struct replicated replicated(const struct model *model, int index)
         break;
     case ITEM_MLP:
         add_router(model, item, &got);
+        break;
+    case ITEM_STATE:
+        got.params += model_state_work(model).shared_params;
         break;
     case ITEM_EMBEDDING: /* the token table is divided, everything else is not */
         got.params = params - (int64_t)model->vocab * h;
@@ -225,6 +230,8 @@ enum status model_shard_check(const struct model *model, int tensor, bool sequen
         {"mlp",               model->mlp                            },
         {"mlp of an expert",               model->experts ? model->expert_mlp : 0},
         {"seq (sequence_parallel)",               sequence_parallel ? model->seq : 0                     },
+        {"heads of states",               model->state.heads},
+        {"heads of their keys",               model->state.groups                 },
     };
     if (tensor < 2)
         return OK;
@@ -236,6 +243,17 @@ enum status model_shard_check(const struct model *model, int tensor, bool sequen
                        tensor, model->name);
     if (model->tensor > 1)
         return err_set(err, ERR_INFEASIBLE, "model '%s' is divided already", model->name);
+    /* Megatron-LM divides the heads of Mamba-2 (MambaMixer) and of gated delta nets (GatedDeltaNet in
+     * megatron/core/ssm). Mamba's time steps, B and C come from all channels, which would take a sum
+     * more a layer (Dao and Gu 2024, section 8.1). */
+    if (model->state.kind == MIXER_MAMBA || model->state.kind == MIXER_LIGHTNING ||
+        model->state.beside_attention)
+        return err_set(err, ERR_INFEASIBLE,
+                       "pipeline.tensor %d: no framework divides the %s of model '%s'", tensor,
+                       model->state.beside_attention      ? "state-space heads beside attention"
+                       : model->state.kind == MIXER_MAMBA ? "channels of Mamba layers"
+                                                          : "lightning attention",
+                       model->name);
     if (exceeds_keys(model, tensor) && tensor % model->kv_heads != 0)
         return err_set(err, ERR_INFEASIBLE,
                        "pipeline.tensor %d is not a multiple of heads of keys %d of model '%s'",
@@ -388,6 +406,10 @@ enum status model_context_check(const struct model *model, int context, enum con
     if (model->num_skips > 0)
         return err_set(err, ERR_INFEASIBLE, "pipeline.context %d: model '%s' has skip edges",
                        context, model->name);
+    if (model->state.kind != MIXER_NONE)
+        return err_set(err, ERR_INFEASIBLE,
+                       "pipeline.context %d: the states of model '%s' pass from token to token",
+                       context, model->name);
     if (attention_is_unfused(model->attention))
         return err_set(err, ERR_INFEASIBLE,
                        "pipeline.context %d needs fused attention, train.attention is %s", context,
@@ -461,7 +483,7 @@ static int layer_exchanges(const struct model *part, enum item_kind kind, bool b
                            struct exchange *to)
 {
     const int64_t bytes = tensor_bytes(part);
-    const bool attention = kind == ITEM_ATTENTION;
+    const bool attention = kind != ITEM_MLP;
     if (model_is_parallel(part)) {
         const bool input = attention || part->block.places == NORMS_PARALLEL_TWO;
         const bool tokens = part->sequence_parallel;
@@ -570,6 +592,7 @@ int model_exchanges(const struct model *part, int item, enum pass pass,
     switch (part->items[item].kind) {
     case ITEM_ATTENTION:
     case ITEM_MLP:
+    case ITEM_STATE:
         if (part->expert_tensor > 0 && part->expert_tensor < part->tensor &&
             model_item_has_experts(part, item))
             return expert_exchanges(part, backward, exchanges);

@@ -164,7 +164,7 @@ void model_set_framework(struct model *model, enum framework_kind kind, enum nor
         model->grad_bytes_per_param = model->elem_bytes;
     for (int i = 0; i < model->num_items; i++) {
         struct item *item = &model->items[i];
-        if (item->kind == ITEM_ATTENTION || item->kind == ITEM_MLP)
+        if (item->kind == ITEM_ATTENTION || item->kind == ITEM_MLP || item->kind == ITEM_STATE)
             item->stash_bytes +=
                 model_item_norms(model, item->kind) * model_norm_extra_bytes(model);
         if (item->kind == ITEM_NORM)

@@ -303,6 +303,12 @@ static enum status check(const struct model *model, int rank, int targets, struc
             "train.lora.targets: layers of model '%s' have experts, no MLP that adapters "
             "are modelled of; attention and qkv are",
             model->name);
+    if (model->state.kind != MIXER_NONE)
+        return err_set(
+            err, ERR_INFEASIBLE,
+            "train.lora: adapters of state-space layers, as model '%s' has them, are not "
+            "modelled",
+            model->name);
     if (rank > model->hidden)
         return err_set(err, ERR_INFEASIBLE,
                        "train.lora.rank must be at most the width %d of model '%s', got %d",

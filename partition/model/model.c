@@ -275,6 +275,13 @@ enum status model_check_totals(const struct model *model, struct err *err)
     return OK;
 }
 
+static bool fill_by_letter(const struct model *model, int layer, char letter, struct item *item)
+{
+    return letter == 'M'   ? state_fill(model, layer, item)
+           : letter == '*' ? llama_fill_attention(model, layer, item)
+                           : llama_fill_mlp(model, layer, item);
+}
+
 enum status model_build(const struct model_spec *spec, struct model *model, struct err *err)
 {
     struct model got = {0};
@@ -296,6 +303,10 @@ enum status model_build(const struct model_spec *spec, struct model *model, stru
     ok = llama ? llama_fill_embedding(&got, item++) : fill_embedding(&got, item++);
     for (int layer = 0; ok && layer < got.num_layers; layer++) {
         bool joins = num_skips > 0 && layer >= got.num_layers - num_skips;
+        for (int i = 0; ok && i < got.layer_items; i++, item++)
+            ok = fill_by_letter(&got, layer, got.pattern[layer * got.layer_items + i], item);
+        if (*got.pattern)
+            continue;
         ok = llama ? llama_fill_attention(&got, layer, item++)
                    : fill_attention(&got, layer, joins, item++);
         ok = ok && (llama ? llama_fill_mlp(&got, layer, item++) : fill_mlp(&got, layer, item++));
@@ -364,8 +375,8 @@ void model_clear(struct model *model)
     *model = (struct model){0};
 }
 
-const char *const item_kind_names[] = {"embedding", "attention", "mlp",    "norm",
-                                       "pooler",    "head",      "opaque", NULL};
+const char *const item_kind_names[] = {"embedding", "attention", "mlp",         "norm", "pooler",
+                                       "head",      "opaque",    "state-space", NULL};
 
 const char *item_kind_name(enum item_kind kind)
 {
@@ -438,6 +449,9 @@ bool model_item_has_experts(const struct model *model, int item)
 bool model_layer_has_experts(const struct model *model, int layer)
 {
     const int every = model->block.moe_every > 1 ? model->block.moe_every : 1;
+    if (*model->pattern)
+        return layer >= 0 && layer < model->num_layers &&
+               model->pattern[(layer + 1) * model->layer_items - 1] == 'E';
     return model->experts > 0 && layer >= model->dense_layers && (layer + 1) % every == 0;
 }
 

@@ -26,6 +26,7 @@ extern "C" {
 #define MODEL_EXPERTS_MAX 65536
 #define SWIN_STAGES 4
 #define PACKING_LENGTHS 16
+#define MODEL_PATTERN_SIZE 512
 
 enum item_kind {
     ITEM_EMBEDDING, /* patch or token embedding with positions */
@@ -35,6 +36,7 @@ enum item_kind {
     ITEM_POOLER,    /* BERT's first-token dense + tanh */
     ITEM_HEAD,      /* classifier, span or language-model head, with the loss */
     ITEM_OPAQUE,    /* uniform and explicit models: constants instead of dims */
+    ITEM_STATE,     /* norm, a layer that carries a state from token to token, residual add */
     ITEM_KIND_COUNT
 };
 
@@ -166,7 +168,31 @@ enum qk_norm {
 enum position_kind {
     POSITIONS_ROTARY,
     POSITIONS_TABLE, /* max_seq + 2 rows, as OPT has them */
-    POSITIONS_ALIBI  /* a bias of the scores, without parameters */
+    POSITIONS_ALIBI, /* a bias of the scores, without parameters */
+    POSITIONS_NONE
+};
+
+/* Layers that carry a state from token to token in the place of attention (model_state.c). */
+enum mixer_kind {
+    MIXER_NONE,
+    MIXER_MAMBA,    /* a state per channel, by a scan (Gu and Dao 2023) */
+    MIXER_MAMBA2,   /* a state per head, by products of chunks (Dao and Gu 2024) */
+    MIXER_DELTA,    /* as MIXER_MAMBA2, updated by the gated delta rule (Yang et al. 2024) */
+    MIXER_LIGHTNING /* linear attention with a decay per head (Qin et al. 2024) */
+};
+/* The dims of ITEM_STATE; ints, because they are keys of config.json. */
+struct state_space {
+    int kind;            /* of enum mixer_kind */
+    int heads, head_dim; /* of values; Mamba: as many heads of width 1 as channels */
+    int groups;          /* heads of keys and queries, which Mamba-2 calls B and C */
+    int state;           /* width of these, and of the state of a channel */
+    int conv;            /* tokens that the convolution sees; 0: there is none */
+    int chunk;           /* tokens that are computed at once; Mamba: 0 */
+    int rank;            /* Mamba: of the time steps */
+    int conv_bias, bias, out_bias;
+    int norm;             /* a norm before the last linear */
+    int inner_norms;      /* Mamba: norms of the time steps, B and C (Jamba) */
+    int beside_attention; /* the item has attention too, which reads the same norm (Falcon-H1) */
 };
 
 /* The differences of a FAMILY_LLAMA decoder's layers from Llama's, which are all zeros. */
@@ -179,15 +205,17 @@ struct block {
     bool plain_mlp;          /* two linears with an activation between them, no gate */
     bool embedding_norm;     /* a norm after the token table */
     bool head_bias;
-    bool softcap;         /* the logits are capped by tanh */
-    bool sinks;           /* a number per head that takes part in the softmax */
-    bool expert_mlp_bias; /* the linears of an expert have a bias */
-    bool expert_clamp;    /* gate and up of an expert are clamped before they are multiplied */
-    bool shared_gate;     /* a number for each token multiplies what the shared expert adds */
-    int window;           /* tokens that a query sees, itself included; 0: all before it */
-    int full_every;       /* of that many layers the last one has no window; 0: all have it */
-    int window_from;      /* layers before this one have no window */
-    int moe_every;        /* of that many layers the last one has experts; 0: 1 */
+    bool softcap;          /* the logits are capped by tanh */
+    bool sinks;            /* a number per head that takes part in the softmax */
+    bool expert_mlp_bias;  /* the linears of an expert have a bias */
+    bool expert_clamp;     /* gate and up of an expert are clamped before they are multiplied */
+    bool shared_gate;      /* a number for each token multiplies what the shared expert adds */
+    bool gated_heads;      /* attention's output is multiplied by a gate as wide as the queries */
+    int window;            /* tokens that a query sees, itself included; 0: all before it */
+    int full_every;        /* of that many layers the last one has no window; 0: all have it */
+    int window_from;       /* layers before this one have no window */
+    int moe_every;         /* of that many layers the last one has experts; 0: 1 */
+    enum mixer_kind mixer; /* of layers that have no attention */
 };
 
 /* Rotary positions turn by theta^(-2 i / head_dim) a token. The kind says how a context longer
@@ -264,6 +292,11 @@ struct model {
     struct block block;
     const char *type; /* the decoder's as model_type_find() has it, static; NULL: llama */
     struct rope turns;
+    struct state_space state;
+    /* A letter for each item of the layers, layer_items a layer: M state-space, * attention, - MLP,
+     * E MLP of experts. "": each layer is attention and MLP. */
+    char pattern[MODEL_PATTERN_SIZE];
+    int layer_items;
     enum attention_kind attention;
     /* The framework that launches the kernels (model_set_framework()); NULL: the lists of kernels.c
      * as they are. */
@@ -334,6 +367,9 @@ struct model_spec {
     const char *type; /* the decoder's, as model_type_find() has it; NULL: another family.
                          FAMILY_COMPOSED: the model_type of model_composed.c */
     struct rope turns;
+    struct state_space state;
+    char pattern[MODEL_PATTERN_SIZE];
+    int layer_items;
     /* FAMILY_COMPOSED. The dims above are those of the decoder, of the only tower, or of CLIP's
      * vision tower. */
     struct {
@@ -442,7 +478,14 @@ static inline bool model_skip_repeats(const struct model *model, int i, int firs
     return i > 0 && skip[-1].from == skip->from && skip[-1].bytes == skip->bytes &&
            skip[-1].to >= first;
 }
-/* Flops of the linears of an item of FAMILY_COMPOSED, forward. */
+/* Of an ITEM_STATE of the undivided model: flops of its linears for a sample, forward; parameters of the
+ * norms that heads share. */
+struct state_work {
+    double linears;
+    int64_t shared_params;
+};
+struct state_work model_state_work(const struct model *model);
+/* Flops of the linears of an item that lists them (FAMILY_COMPOSED, ITEM_STATE), forward; 0: another. */
 int64_t model_product_flops(const struct model *model, const struct item *item);
 /* Whether its samples are images, not texts. */
 bool model_has_images(const struct model *model);

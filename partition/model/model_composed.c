@@ -572,6 +572,8 @@ static bool sum_pieces(const struct model *m, struct item *item)
 int64_t model_product_flops(const struct model *model, const struct item *item)
 {
     wide sum = 0;
+    if (item->kind == ITEM_STATE)
+        return (int64_t)(model_state_work(model).linears / (model->tensor > 1 ? model->tensor : 1));
     for (int i = 0; i < item->num_pieces; i++)
         if (model->pieces[item->first_piece + i].kind == PIECE_LINEAR)
             sum += piece_flops(&model->pieces[item->first_piece + i]);

@@ -34,6 +34,9 @@ enum status llama_resolve(const struct model_spec *spec, const struct model_spec
 bool llama_fill_embedding(const struct model *model, struct item *item);
 bool llama_fill_attention(const struct model *model, int layer, struct item *item);
 bool llama_fill_mlp(const struct model *model, int layer, struct item *item);
+bool state_fill(const struct model *model, int layer, struct item *item);
+/* Copy a spec's state-space dims and pattern, and check them. */
+enum status state_resolve(const struct model_spec *spec, struct model *model, struct err *err);
 /* The chain of a spec of FAMILY_COMPOSED. */
 enum status composed_build(const struct model_spec *spec, struct model *model, struct err *err);
 /* Whether a type of FAMILY_COMPOSED has a key of MODEL texts. */

@@ -83,9 +83,10 @@ static struct attention_size grouped_size(const struct model *model)
     others += block->qk_norm == QK_NORM_HEAD   ? 2 * model->head_dim
               : block->qk_norm == QK_NORM_FULL ? query + key
                                                : 0;
-    return (struct attention_size){.weights = 2 * h * query + 2 * h * key,
+    const wide gate = block->gated_heads ? query : 0; /* kept, and the product with the output */
+    return (struct attention_size){.weights = 2 * h * query + 2 * h * key + h * gate,
                                    .others = others,
-                                   .kept = 2 * query + 2 * key +
+                                   .kept = 2 * query + 2 * key + 2 * gate +
                                            (block->qk_norm != QK_NORM_NONE ? query + key : 0),
                                    .per_pair = 2 * query};
 }
@@ -267,5 +268,6 @@ enum status llama_resolve(const struct model_spec *spec, const struct model_spec
     if (!spec->head_dim)
         model->head_dim = model->hidden / model->heads;
     rc = check_heads(model, spec->name, err);
-    return rc == OK ? check_experts(model, spec->name, err) : rc;
+    THEN(check_experts(model, spec->name, err));
+    return rc == OK ? state_resolve(spec, model, err) : rc;
 }

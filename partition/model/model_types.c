@@ -75,6 +75,18 @@ static const struct model_type types[] = {
     {"sarvam_moe", {.qk_norm = QK_NORM_HEAD}, 0, 1},
     {"hy_v3", {.qk_norm = QK_NORM_HEAD}, 0, 1},
     {"falcon", {.norm = NORM_FORM_LAYER, .places = NORMS_PARALLEL, .plain_mlp = true}, 0, 0},
+    {"nemotron_h", {.positions = POSITIONS_NONE, .plain_mlp = true, .mixer = MIXER_MAMBA2}, 0, 1},
+    {"granitemoehybrid", {.positions = POSITIONS_NONE, .mixer = MIXER_MAMBA2}, 0, 0},
+    {"bamba", {.mixer = MIXER_MAMBA2}, 0, 0},
+    {"falcon_h1", {.mixer = MIXER_MAMBA2}, 0, 0},
+    {"mamba2", {.positions = POSITIONS_NONE, .mixer = MIXER_MAMBA2}, 0, 0},
+    {"jamba", {.positions = POSITIONS_NONE, .mixer = MIXER_MAMBA}, 0, 0},
+    {"mamba", {.positions = POSITIONS_NONE, .mixer = MIXER_MAMBA}, 0, 0},
+    {"falcon_mamba", {.positions = POSITIONS_NONE, .mixer = MIXER_MAMBA}, 0, 0},
+    {"qwen3_next", {.qk_norm = QK_NORM_HEAD, .shared_gate = true, .gated_heads = true, .mixer = MIXER_DELTA}, 0, 0},
+    {"qwen3_5_text", {.qk_norm = QK_NORM_HEAD, .gated_heads = true, .mixer = MIXER_DELTA}, 0, 0},
+    {"qwen3_5_moe_text", {.qk_norm = QK_NORM_HEAD, .shared_gate = true, .gated_heads = true, .mixer = MIXER_DELTA}, 0, 0},
+    {"minimax", {.mixer = MIXER_LIGHTNING}, 0, 0},
 };
 /* clang-format on */
 
@@ -99,4 +111,5 @@ void model_type_apply(const struct model_type *type, struct model_spec *spec)
         spec->block.qk_norm = own.qk_norm;
     spec->qkv_bias = type->qkv_bias;
     spec->expert_bias = type->expert_bias;
+    spec->state.kind = (int)type->block.mixer;
 }

@@ -218,7 +218,8 @@ static void shorten(struct model *model, int seq)
 static enum status check_ask(const struct model *model, const struct packing_ask *ask,
                              struct err *err)
 {
-    if (model->task != TASK_CAUSAL_LM || model->heads == 0 || model->num_pieces > 0)
+    if (model->task != TASK_CAUSAL_LM || model->heads == 0 || model->num_pieces > 0 ||
+        model->state.kind != MIXER_NONE)
         return err_set(err, ERR_INFEASIBLE,
                        "data.length: model '%s' is not a causal language model, whose samples are "
                        "documents",

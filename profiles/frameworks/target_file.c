@@ -228,7 +228,7 @@ static bool megatron_has(const struct model *m)
             b->qk_norm != QK_NORM_FULL && b->positions == POSITIONS_ROTARY && !b->embedding_norm &&
             !b->softcap && !b->sinks && b->out_bias == b->mlp_bias &&
             (m->qkv_bias || !b->out_bias || m->kv_rank > 0) && b->window == 0 &&
-            b->moe_every <= 1 && !b->shared_gate);
+            b->moe_every <= 1 && !b->shared_gate && m->state.kind == MIXER_NONE);
 }
 
 static void write_megatron_model(const struct writer *w)
@@ -446,7 +446,8 @@ static void write_nanotron(const struct writer *w)
             w->job->train.dtype == DTYPE_FP32 || w->job->train.dtype == DTYPE_TF32 ? "float32"
             : w->job->train.dtype == DTYPE_FP16                                    ? "float16"
                                                                                    : "bfloat16");
-    if (m->family == FAMILY_LLAMA && m->experts == 0 && m->kv_rank == 0) {
+    if (m->family == FAMILY_LLAMA && m->experts == 0 && m->kv_rank == 0 &&
+        m->state.kind == MIXER_NONE) {
         fprintf(out,
                 "  model_config:\n    is_llama_config: true\n    hidden_size: %d\n"
                 "    intermediate_size: %d\n    num_hidden_layers: %d\n",

@@ -220,6 +220,7 @@ void layer_key_of(const struct model *model, int item, struct layer_key *key)
             key->vocab = model->vocab;
         break;
     case ITEM_POOLER:
+    case ITEM_STATE:
     case ITEM_OPAQUE:
     case ITEM_KIND_COUNT:
         break;
