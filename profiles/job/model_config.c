@@ -62,6 +62,25 @@ struct config_key {
     KEY("n_embd", hidden, hidden_), KEY("n_layer", num_layers, layers_),                           \
         KEY("n_head", heads, heads_)
 #define GPTJ_KEYS N_SIZES(4096, 28, 16), VOCAB(50400), TIED(0)
+#define HYBRID_KEYS(hidden_, layers_, heads_, mlp_, vocab_, kv_heads_, tied)                       \
+    DECODER_KEYS(hidden_, layers_, heads_, mlp_, vocab_, kv_heads_, 0, tied)
+#define MAMBA_KEYS(state_)                                                                         \
+    KEY("mamba_d_state", state.state, state_), KEY("mamba_d_conv", state.conv, 4),                 \
+        KEY("mamba_conv_bias", state.conv_bias, ON), KEY("mamba_proj_bias", state.bias, 0)
+#define MAMBA2_KEYS                                                                                \
+    MAMBA_KEYS(256), KEY("mamba_n_heads", state.heads, 128),                                       \
+        KEY("mamba_n_groups", state.groups, 1), KEY("mamba_chunk_size", state.chunk, 256)
+#define PURE_MAMBA_KEYS(state_, tied)                                                              \
+    KEY("num_hidden_layers", num_layers, 32), KEY("n_layer", num_layers, KEEP),                    \
+        KEY("vocab_size", vocab, 50280), KEY("state_size", state.state, state_),                   \
+        KEY("conv_kernel", state.conv, 4), KEY("use_conv_bias", state.conv_bias, ON),              \
+        KEY("use_bias", state.bias, 0), TIED(tied)
+#define DELTA_KEYS(heads_)                                                                         \
+    KEY("linear_num_value_heads", state.heads, heads_),                                            \
+        KEY("linear_num_key_heads", state.groups, 16),                                             \
+        KEY("linear_key_head_dim", state.state, 128),                                              \
+        KEY("linear_value_head_dim", state.head_dim, 128),                                         \
+        KEY("linear_conv_kernel_dim", state.conv, 4), KEY("attention_bias", qkv_bias, 0)
 #define VIT_KEYS SIZES(768, 12, 12), KEY("intermediate_size", mlp, 3072), IMAGES(224, 16, 3)
 /* Rows of `types`. */
 #define KEYS(...)                                                                                  \
@@ -91,52 +110,39 @@ static const char *const clip_acts[] = {"quick_gelu", "gelu", NULL};
 static const char *const silu[] = {"silu", "swish", NULL};
 static const char *const relu2[] = {"relu2", NULL};
 /* Types whose text part alone is read. */
-static const char *const with_texts[] = {"gemma3", "mllama", "mistral3", "llama4"};
+static const char *const with_texts[] = {"gemma3", "mllama",  "mistral3",
+                                         "llama4", "qwen3_5", "qwen3_5_moe"};
 /* Types that are near: what of their layers is not modelled. */
 static const struct {
     const char *type, *lacks;
 } unlike[] = {
-    {"qwen3_next",       "gated delta nets"              },
-    {"qwen3_5",          "gated delta nets"              },
-    {"qwen3_5_text",     "gated delta nets"              },
-    {"qwen3_5_moe",      "gated delta nets"              },
-    {"qwen3_5_moe_text", "gated delta nets"              },
-    {"olmo_hybrid",      "gated delta nets"              },
-    {"lara_mini",        "gated delta nets"              },
-    {"kimi_linear",      "delta attention layers"        },
-    {"bailing_hybrid",   "delta attention layers"        },
-    {"axk1",             "norms after experts"           },
-    {"gpt_bigcode",      "position table"                },
-    {"cwm",              "windows after a full layer"    },
-    {"xlstm",            "recurrent cells"               },
-    {"lfm2_moe",         "short convolutions"            },
-    {"lfm3",             "short convolutions"            },
-    {"longcat_flash",    "experts beside two attentions" },
-    {"glm_moe_dsa",      "sparse attention's indexer"    },
-    {"deepseek_v4",      "compressed sparse attention"   },
-    {"gemma3n",          "per-layer embeddings and AltUp"},
-    {"gemma4_text",      "per-layer embeddings"          },
-    {"gemma4",           "per-layer embeddings"          },
-    {"apertus",          "xIELU activations"             },
-    {"afmoe",            "gated attention outputs"       },
-    {"diffllama",        "differences of two attentions" },
-    {"bitnet",           "norms inside attention and MLP"},
-    {"nemotron_h",       "Mamba-2 layers"                },
-    {"jamba",            "Mamba layers"                  },
-    {"bamba",            "Mamba-2 layers"                },
-    {"falcon_h1",        "Mamba-2 heads beside attention"},
-    {"falcon_mamba",     "Mamba layers"                  },
-    {"granitemoehybrid", "Mamba-2 layers"                },
-    {"mamba",            "Mamba layers"                  },
-    {"mamba2",           "Mamba-2 layers"                },
-    {"zamba",            "Mamba layers"                  },
-    {"zamba2",           "Mamba-2 layers"                },
-    {"minimax",          "lightning attention"           },
-    {"lfm2",             "short convolutions"            },
-    {"recurrent_gemma",  "recurrent layers"              },
-    {"rwkv",             "recurrent layers"              },
-    {"deepseek_v32",     "sparse attention's indexer"    },
-    {"gemma3n_text",     "per-layer embeddings and AltUp"},
+    {"olmo_hybrid",     "gated delta nets"              },
+    {"lara_mini",       "gated delta nets"              },
+    {"kimi_linear",     "delta attention layers"        },
+    {"bailing_hybrid",  "delta attention layers"        },
+    {"axk1",            "norms after experts"           },
+    {"gpt_bigcode",     "position table"                },
+    {"cwm",             "windows after a full layer"    },
+    {"xlstm",           "recurrent cells"               },
+    {"lfm2_moe",        "short convolutions"            },
+    {"lfm3",            "short convolutions"            },
+    {"longcat_flash",   "experts beside two attentions" },
+    {"glm_moe_dsa",     "sparse attention's indexer"    },
+    {"deepseek_v4",     "compressed sparse attention"   },
+    {"gemma3n",         "per-layer embeddings and AltUp"},
+    {"gemma4_text",     "per-layer embeddings"          },
+    {"gemma4",          "per-layer embeddings"          },
+    {"apertus",         "xIELU activations"             },
+    {"afmoe",           "gated attention outputs"       },
+    {"diffllama",       "differences of two attentions" },
+    {"bitnet",          "norms inside attention and MLP"},
+    {"zamba",           "Mamba layers"                  },
+    {"zamba2",          "Mamba-2 layers"                },
+    {"lfm2",            "short convolutions"            },
+    {"recurrent_gemma", "recurrent layers"              },
+    {"rwkv",            "recurrent layers"              },
+    {"deepseek_v32",    "sparse attention's indexer"    },
+    {"gemma3n_text",    "per-layer embeddings and AltUp"},
 };
 
 /* clang-format off */
@@ -280,6 +286,40 @@ static const struct config_type {
             KEY("num_experts", experts, 192), TOP_K(8), EXPERT_MLP(1536),
             KEY("num_shared_experts", shared_experts, 1),
             KEY("first_k_dense_replace", dense_layers, KEEP)),
+    {"nemotron_h", "llama", "mlp_hidden_act", relu2, NULL, NULL,
+     KEYS(DECODER_KEYS(4096, 4, 32, 21504, 131072, 8, 128, 0), KEY("attention_head_dim", head_dim, KEEP),
+          KEY("mamba_num_heads", state.heads, 128), KEY("mamba_head_dim", state.head_dim, 64),
+          KEY("n_groups", state.groups, 8), KEY("mamba_n_groups", state.groups, KEEP),
+          KEY("ssm_state_size", state.state, 128), KEY("conv_kernel", state.conv, 4),
+          KEY("mamba_d_conv", state.conv, KEEP), KEY("use_conv_bias", state.conv_bias, ON),
+          KEY("mamba_conv_bias", state.conv_bias, KEEP), KEY("chunk_size", state.chunk, 128),
+          KEY("mamba_chunk_size", state.chunk, KEEP), KEY("use_bias", state.bias, 0),
+          KEY("n_routed_experts", experts, 8), TOP_K(2), EXPERT_MLP(7688),
+          KEY("moe_shared_expert_intermediate_size", shared_experts, 7688))},
+    DECODER("granitemoehybrid", silu, NULL, HYBRID_KEYS(4096, 32, 32, 11008, 32000, 0, 0), MAMBA2_KEYS,
+            LOCAL_EXPERTS(0), TOP_K(0), KEY("intermediate_size", expert_mlp, 11008),
+            KEY("shared_intermediate_size", mlp, 1024)),
+    DECODER("bamba", silu, NULL, HYBRID_KEYS(4096, 32, 32, 14336, 128000, 8, 0), MAMBA2_KEYS),
+    DECODER("falcon_h1", silu, NULL, HYBRID_KEYS(4096, 32, 32, 14336, 128000, 8, 0), MAMBA2_KEYS,
+            KEY("mamba_rms_norm", state.norm, 0), KEY("projectors_bias", state.out_bias, 0)),
+    DECODER("mamba2", silu, NULL, KEY("hidden_size", hidden, 4096), PURE_MAMBA_KEYS(128, 0),
+            KEY("num_heads", state.heads, 128), KEY("head_dim", state.head_dim, 64),
+            KEY("n_groups", state.groups, 8), KEY("chunk_size", state.chunk, 256)),
+    DECODER("jamba", silu, NULL, HYBRID_KEYS(4096, 32, 32, 14336, 65536, 8, 0), MAMBA_KEYS(16),
+            KEY("num_experts", experts, 16), TOP_K(2)),
+    DECODER("mamba", silu, NULL, KEY("hidden_size", hidden, 768), KEY("d_model", hidden, KEEP),
+            PURE_MAMBA_KEYS(16, ON)),
+    DECODER("falcon_mamba", silu, NULL, KEY("hidden_size", hidden, 768), PURE_MAMBA_KEYS(16, ON)),
+    DECODER("qwen3_next", silu, NULL, DECODER_KEYS(2048, 48, 16, 5632, 151936, 2, 256, 0), DELTA_KEYS(32),
+            KEY("num_experts", experts, 512), TOP_K(10), EXPERT_MLP(512),
+            KEY("shared_expert_intermediate_size", shared_experts, 512),
+            KEY("decoder_sparse_step", block.moe_every, 1)),
+    DECODER("qwen3_5_text", silu, NULL, DECODER_KEYS(4096, 32, 16, 12288, 248320, 4, 256, 0), DELTA_KEYS(32)),
+    DECODER("qwen3_5_moe_text", silu, NULL, DECODER_KEYS(2048, 40, 16, 512, 248320, 2, 256, 0),
+            DELTA_KEYS(32), KEY("num_experts", experts, 256), TOP_K(8), EXPERT_MLP(512),
+            KEY("shared_expert_intermediate_size", shared_experts, 512)),
+    DECODER("minimax", silu, NULL, HYBRID_KEYS(4096, 32, 32, 14336, 32000, 8, 0), WINDOW(0),
+            LOCAL_EXPERTS(8), TOP_K(2), KEY("block_size", state.chunk, 256)),
     {"t5", "t5-base", "feed_forward_proj", t5_acts, NULL,
      WORDS("T5ForConditionalGeneration", "T5WithLMHeadModel"),
      KEYS(KEY("d_model", hidden, 512), KEY("d_kv", head_dim, 64), KEY("d_ff", mlp, 2048),
@@ -372,6 +412,10 @@ static const struct config_rule {
     {" falcon ",                                                  "alibi",                                    " false null "                          },
     {" falcon ",                                                  "parallel_attn",                            " true "                                },
     {" falcon ",                                                  "bias",                                     " false null "                          },
+    {" nemotron_h ",                                              "moe_latent_size",                          " null "                                },
+    {" nemotron_h granitemoehybrid bamba falcon_h1 ",             "attention_bias",                           " false null "                          },
+    {" nemotron_h bamba falcon_h1 ",                              "mlp_bias",                                 " false null "                          },
+    {" qwen3_next ",                                              "mlp_only_layers",                          " [] null "                             },
     {" gemma gemma2 gemma3_text ",                                "use_bidirectional_attention",              " false null "                          },
 };
 enum { NUM_RULES = sizeof rules / sizeof rules[0] };
@@ -441,6 +485,20 @@ static const char *const harmless[] = {
     "mask_feature_min_masks", "median_filter_width", "drop_path_rate", "hidden_size", "num_layers",
     "out_features", "out_indices", "stage_names", "logit_scale_init_value", "vision_config_dict",
     "text_config_dict", "is_composition", "problem_type", "is_decoder", "scale_decoder_outputs",
+    /* state-space layers: starting values, limits, types of numbers in inference, multipliers */
+    "time_step_min", "time_step_max", "time_step_limit", "time_step_floor", "time_step_scale",
+    "time_step_init_scheme", "mamba_dt_min", "mamba_dt_max", "mamba_dt_limit",
+    "mamba_dt_init_floor", "residual_in_fp32", "rescale_prenorm_residual", "rescale_layer",
+    "mamba_ssm_cache_dtype", "mamba_ssm_dtype", "num_logits_to_keep", "use_mamba_kernels",
+    "use_mambapy", "use_associative_scan", "use_falcon_mambapy", "mamba_hidden_act", "mamba_act",
+    "ssm_cfg", "mamba_num_groups", "norm_before_gate", "mamba_norm_before_gate", "mamba_use_mlp",
+    "moe_shared_expert_overlap", "n_shared_experts", "mtp_layers_block_type",
+    "mtp_hybrid_override_pattern", "lm_head_multiplier", "mlp_multipliers", "key_multiplier",
+    "attention_out_multiplier", "attention_in_multiplier", "ssm_multipliers", "ssm_in_multiplier",
+    "ssm_out_multiplier", "mlp_expansion_factor", "z_loss_coefficient", "rms_norm", "mixer_rms_eps",
+    "full_attn_alpha_factor", "full_attn_beta_factor", "linear_attn_alpha_factor",
+    "linear_attn_beta_factor", "mlp_alpha_factor", "mlp_beta_factor", "attn_output_gate",
+    "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings",
     /* of ours: read_length() */
     "seq"};
 /* Keys that read_decoder() and read_composed() read. */
@@ -470,6 +528,24 @@ static const struct {
     {" swin ",                                                                            "num_heads"               },
     {" clip ",                                                                            "vision_config"           },
     {" clip ",                                                                            "text_config"             },
+    {" nemotron_h ",                                                                      "hybrid_override_pattern" },
+    {" nemotron_h bamba ",                                                                "layers_block_type"       },
+    {" nemotron_h granitemoehybrid qwen3_next qwen3_5_text qwen3_5_moe_text minimax ",
+     "layer_types"                                                                                                  },
+    {" qwen3_next qwen3_5_text qwen3_5_moe_text ",                                        "full_attention_interval" },
+    {" bamba ",                                                                           "attn_layer_indices"      },
+    {" granitemoehybrid bamba falcon_h1 ",                                                "mamba_d_head"            },
+    {" granitemoehybrid bamba falcon_h1 jamba ",                                          "mamba_expand"            },
+    {" mamba mamba2 falcon_mamba nemotron_h ",                                            "expand"                  },
+    {" falcon_h1 ",                                                                       "mamba_d_ssm"             },
+    {" granitemoehybrid ",                                                                "position_embedding_type" },
+    {" jamba ",                                                                           "mamba_dt_rank"           },
+    {" mamba falcon_mamba mamba2 ",                                                       "time_step_rank"          },
+    {" mamba falcon_mamba ",                                                              "intermediate_size"       },
+    {" jamba ",                                                                           "attn_layer_period"       },
+    {" jamba ",                                                                           "attn_layer_offset"       },
+    {" jamba ",                                                                           "expert_layer_period"     },
+    {" jamba ",                                                                           "expert_layer_offset"     },
 };
 enum { NUM_DECODER_KEYS = sizeof decoder_keys / sizeof decoder_keys[0] };
 
@@ -807,10 +883,11 @@ static enum status share_experts(const char *file, struct model_spec *spec, stru
 {
     const int width = spec->shared_experts;
     if (width % spec->expert_mlp != 0)
-        return err_set(err, ERR_INPUT,
-                       "%s: shared_expert_intermediate_size must be a multiple of "
-                       "moe_intermediate_size %d, got %d",
-                       file, spec->expert_mlp, width);
+        return err_set(
+            err, ERR_INPUT,
+            "%s: the shared expert of model_type '%s' must be a multiple of an expert's width "
+            "%d, got %d",
+            file, spec->type, spec->expert_mlp, width);
     spec->shared_experts = width / spec->expert_mlp;
     return OK;
 }
@@ -838,6 +915,221 @@ static enum status read_mlp_types(const struct json *list, const char *file,
     if (dense == i)
         spec->experts = 0;
     return OK;
+}
+
+/* --- hybrids ---------------------------------------------------------------------------------- */
+
+/* The letter of a layer's first item (MODEL_PATTERN_SIZE); 0: no such layer. */
+static char mixer_letter(const char *name)
+{
+    static const struct {
+        const char *name;
+        char letter;
+    } words[] = {
+        {"linear_attention", 'M'},
+        {"mamba",            'M'},
+        {"full_attention",   '*'},
+        {"attention",        '*'},
+        {"mlp",              '-'},
+        {"moe",              'E'},
+    };
+    for (size_t i = 0; name && i < sizeof words / sizeof *words; i++)
+        if (strcmp(words[i].name, name) == 0)
+            return words[i].letter;
+    return 0;
+}
+
+/* The first item of each layer, by a list of names; absent: letters stay as they are. *num is how
+ * many there are. */
+static enum status read_mixers(const struct json *object, const char *key, const char *file,
+                               char *letters, int *num, struct err *err)
+{
+    const struct fields_source source = {.file = file, .prefix = ""};
+    const struct json *list = json_get(object, key);
+    int n = 0;
+    if (!list || json_type(list) == JSON_NULL)
+        return OK;
+    for (const struct json *m = json_first(list); m; m = json_next(m), n++) {
+        const char letter = mixer_letter(json_string(m));
+        if (!letter || n >= MODEL_PATTERN_SIZE / 2 - 1)
+            return fields_refuse(&source, key, "names of layers, fewer than 256", m, err);
+        letters[n] = letter;
+    }
+    letters[n] = '\0';
+    *num = n;
+    return OK;
+}
+
+/* Nemotron-H: a layer is one item. */
+static enum status read_nemotron(const struct json *object, const char *file,
+                                 struct model_spec *spec, struct err *err)
+{
+    const struct fields_source source = {.file = file, .prefix = ""};
+    const char *pattern = json_string(json_get(object, "hybrid_override_pattern"));
+    int n = 0;
+    enum status rc = read_mixers(object, "layers_block_type", file, spec->pattern, &n, err);
+    if (n == 0)
+        THEN(read_mixers(object, "layer_types", file, spec->pattern, &n, err));
+    if (n == 0 && pattern) {
+        n = (int)strlen(pattern);
+        if (n >= MODEL_PATTERN_SIZE || (int)strspn(pattern, "M*-E") != n)
+            return fields_refuse(&source, "hybrid_override_pattern", "letters M, *, - and E",
+                                 json_get(object, "hybrid_override_pattern"), err);
+        memcpy(spec->pattern, pattern, (size_t)n + 1);
+    }
+    if (n == 0)
+        n = (int)strlen(strcpy(spec->pattern, "ME*-"));
+    spec->num_layers = n;
+    spec->layer_items = 1;
+    spec->state.norm = 1;
+    spec->state.out_bias = spec->state.bias;
+    if (!strchr(spec->pattern, 'E'))
+        spec->experts = spec->experts_active = spec->expert_mlp = spec->shared_experts =
+            spec->expert_bias = 0;
+    else
+        rc = rc == OK ? share_experts(file, spec, err) : rc;
+    return rc;
+}
+
+/* "auto", absent or a number. */
+static enum status read_auto(const struct json *object, const char *key, const char *file,
+                             int fallback, int *value, struct err *err)
+{
+    const char *text = json_string(json_get(object, key));
+    *value = fallback;
+    return text && strcmp(text, "auto") == 0 ? OK
+                                             : read_int(object, key, fallback, file, value, err);
+}
+
+/* Width of the channels of Mamba layers, and of a head. */
+static enum status read_mamba(const struct json *object, const char *type, const char *file,
+                              struct model_spec *spec, struct err *err)
+{
+    struct state_space *t = &spec->state;
+    const bool pure = strstr(type, "mamba") && strcmp(type, "bamba") != 0;
+    int expand = 2, width = 0;
+    enum status rc = read_int(object, pure ? "expand" : "mamba_expand", 2, file, &expand, err);
+    if (rc == OK && (expand > 64 || spec->hidden > MODEL_DIM_MAX))
+        return err_set(err, ERR_INPUT, "%s: an expansion of %d x %d is too wide", file, expand,
+                       spec->hidden);
+    width = expand * spec->hidden;
+    t->out_bias = strcmp(type, "falcon_h1") == 0 ? t->out_bias : t->bias;
+    if (t->kind == MIXER_MAMBA) {
+        if (pure)
+            THEN(read_int(object, "intermediate_size", width, file, &width, err));
+        t->heads = width;
+        t->head_dim = t->groups = 1;
+        THEN(read_auto(object, pure ? "time_step_rank" : "mamba_dt_rank", file,
+                       (spec->hidden + 15) / 16, &t->rank, err));
+        t->inner_norms = strcmp(type, "jamba") == 0;
+        return rc;
+    }
+    if (strcmp(type, "falcon_h1") == 0) {
+        int own = 1024;
+        THEN(read_int(object, "mamba_d_ssm", 1024, file, &own, err));
+        const struct json *given = json_get(object, "mamba_d_ssm");
+        width = given && json_type(given) == JSON_NULL ? width : own;
+        t->beside_attention = 1;
+    } else {
+        t->norm = 1;
+    }
+    if (!pure && rc == OK && t->heads > 0)
+        rc = read_auto(object, "mamba_d_head", file, width / t->heads, &t->head_dim, err);
+    if (rc == OK && (int64_t)t->heads * t->head_dim != width)
+        rc = err_set(err, ERR_INPUT, "%s: %d heads of states of width %d are not the width %d",
+                     file, t->heads, t->head_dim, width);
+    return rc;
+}
+
+/* The first item of each layer of a hybrid whose layers are two items, or of Mamba's, which are one. */
+static enum status read_letters(const struct json *object, const char *type, const char *file,
+                                struct model_spec *spec, char *letters, struct err *err)
+{
+    const bool jamba = strcmp(type, "jamba") == 0, delta = spec->state.kind == MIXER_DELTA;
+    int period = jamba ? 8 : delta ? 4 : strcmp(type, "minimax") == 0 ? 2 : 0, offset = 4;
+    int num = spec->num_layers;
+    const struct json *at = json_get(object, "attn_layer_indices");
+    enum status rc = OK;
+    if (jamba) {
+        rc = read_int(object, "attn_layer_period", 8, file, &period, err);
+        if (json_get(object, "attn_layer_offset") && rc == OK)
+            rc = read_int(object, "attn_layer_offset", 0, file, &offset, err);
+    } else if (delta) {
+        rc = read_int(object, "full_attention_interval", 4, file, &period, err);
+        offset = period - 1;
+    } else {
+        offset = 0;
+    }
+    if (rc == OK && num >= MODEL_PATTERN_SIZE / 2)
+        rc = err_set(err, ERR_INPUT, "%s: a hybrid has at most %d layers, got %d", file,
+                     MODEL_PATTERN_SIZE / 2 - 1, num);
+    for (int i = 0; rc == OK && i < num; i++)
+        letters[i] = period > 0 && i % period == offset ? '*' : 'M';
+    letters[rc == OK ? num : 0] = '\0';
+    for (const struct json *m = json_first(at); m && rc == OK; m = json_next(m)) {
+        int64_t layer;
+        if (json_int64(m, &layer) && layer >= 0 && layer < num)
+            letters[layer] = '*';
+    }
+    if (!jamba)
+        THEN(read_mixers(object, "layer_types", file, letters, &num, err));
+    if (rc == OK && num != spec->num_layers)
+        rc = err_set(err, ERR_INPUT, "%s: layer_types must have %d layers, got %d", file,
+                     spec->num_layers, num);
+    return rc;
+}
+
+/* Read the layers of a hybrid, whose type has a mixer (model_types.c). */
+static enum status read_hybrid(const struct json *object, const char *type, const char *file,
+                               struct model_spec *spec, struct err *err)
+{
+    struct state_space *t = &spec->state;
+    char letters[MODEL_PATTERN_SIZE / 2] = "";
+    int every = spec->block.moe_every > 1 ? spec->block.moe_every : 1, first = every - 1;
+    if (strcmp(type, "nemotron_h") == 0)
+        return read_nemotron(object, file, spec, err);
+    const bool jamba = strcmp(type, "jamba") == 0;
+    const bool pure = strstr(type, "mamba") && strcmp(type, "bamba") != 0;
+    enum status rc = read_letters(object, type, file, spec, letters, err);
+    if (t->kind == MIXER_DELTA)
+        t->chunk = 64; /* of flash-linear-attention */
+    else if (t->kind != MIXER_LIGHTNING)
+        THEN(read_mamba(object, type, file, spec, err));
+    if (t->kind == MIXER_LIGHTNING) {
+        t->heads = t->groups = spec->heads;
+        t->head_dim = t->state = spec->head_dim    ? spec->head_dim
+                                 : spec->heads > 0 ? spec->hidden / spec->heads
+                                                   : 0;
+    }
+    if (strcmp(type, "granitemoehybrid") == 0) {
+        const char *positions = json_string(json_get(object, "position_embedding_type"));
+        if (positions && strcmp(positions, "rope") == 0)
+            spec->block.positions = POSITIONS_ROTARY;
+        spec->experts = json_get(object, "num_local_experts") ? spec->experts : 8;
+        spec->experts_active = json_get(object, "num_experts_per_tok") ? spec->experts_active : 2;
+        spec->shared_experts = spec->experts > 0 ? spec->mlp : 0;
+    }
+    if (jamba) {
+        THEN(read_int(object, "expert_layer_period", 2, file, &every, err));
+        first = 1;
+        if (json_get(object, "expert_layer_offset"))
+            THEN(read_int(object, "expert_layer_offset", 0, file, &first, err));
+        if (spec->experts == 1)
+            spec->experts = 0;
+    }
+    if (rc == OK && spec->experts > 0 && spec->shared_experts > 0)
+        rc = share_experts(file, spec, err);
+    if (spec->experts == 0)
+        spec->experts_active = spec->expert_mlp = spec->shared_experts = 0;
+    spec->layer_items = pure ? 1 : 2;
+    for (int i = 0; rc == OK && letters[i]; i++) {
+        char *to = spec->pattern + i * spec->layer_items;
+        to[0] = letters[i];
+        if (!pure)
+            to[1] = spec->experts > 0 && i % every == first ? 'E' : '-';
+        to[spec->layer_items] = '\0';
+    }
+    return rc;
 }
 
 /* Read the settings of a decoder that are not one number per key. */
@@ -884,6 +1176,8 @@ static enum status read_decoder(const struct json *object, const char *type, con
     if (strcmp(type, "opt") == 0 && project && json_int64(project, &width) && width != spec->hidden)
         rc = err_set(err, ERR_INPUT, "%s: word_embed_proj_dim must be hidden_size %d, got %lld",
                      file, spec->hidden, (long long)width);
+    if (spec->state.kind != MIXER_NONE)
+        return rc == OK ? read_hybrid(object, type, file, spec, err) : rc;
     for (int i = 0; i < NUM_DECODER_KEYS && rc == OK && block->window > 0; i++)
         if (strcmp(decoder_keys[i].key, "layer_types") == 0 &&
             has_word(decoder_keys[i].types, type))
