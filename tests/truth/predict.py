@@ -86,7 +86,7 @@ def write_run(run, folder):
            "cost": {"source": run.get("cost", "kernels")}}
     tail = run.get("tail_items", 2)
     per = run.get("stage_layers") or [layers * (k + 1) // (pp * v) - layers * k // (pp * v) for k in range(pp * v)]
-    cut = [2 * n for n in per]
+    cut = [run.get("layer_items", 2) * n for n in per]
     cut[0] += 1
     cut[-1] += tail
     plan = {"schema": 1, "pipeline_length": pp, "chunks": v, "replicas": run.get("dp", 1),
