@@ -658,6 +658,10 @@ static void add_train(struct command_flags *f, struct json *job)
             : flag_on(f, "bf16") ? "bf16"
             : fp16               ? "fp16"
                                  : "fp32");
+    if (fp8 && !fp4) /* the recipe is delayed unless it is given */
+        job_set(job, "train.fp8_scaling",
+                !flag_given(f, "fp8-recipe") || flag_is(f, "fp8-recipe", "delayed") ? "delayed"
+                                                                                    : "current");
     job_set(job, "train.framework", "megatron-te");
     job_set(job, "train.overlap",
             tensor && experts ? "all"

@@ -291,7 +291,8 @@ static void write_megatron_format(const struct writer *w)
         fprintf(w->out, "--bf16\n");
         break;
     case DTYPE_FP8:
-        fprintf(w->out, "--bf16\n--fp8-format hybrid\n");
+        fprintf(w->out, "--bf16\n--fp8-format hybrid\n--fp8-recipe %s\n",
+                w->job->train.fp8_scaling == SCALING_DELAYED ? "delayed" : "tensorwise");
         break;
     case DTYPE_MXFP8:
         fprintf(w->out, "--bf16\n--fp8-format e4m3\n--fp8-recipe mxfp8\n");

@@ -129,6 +129,8 @@ static void values__are_those_of_the_programs(void **state)
     } cases[] = {
   /* megatron/training/arguments.py, core/transformer/transformer_config.py */
         {"megatron",   LLAMA,                                                                        "train.overlap",          "none"         },
+        {"megatron",   LLAMA,                                                                        "train.fp8_scaling",      "delayed"      },
+        {"megatron",   LLAMA " --fp8-recipe tensorwise",                                             "train.fp8_scaling",      "current"      },
         {"megatron",   LLAMA " --tp-comm-overlap",                                                   "train.overlap",          "tensor"       },
         {"megatron",   MIX "--overlap-moe-expert-parallel-comm --tp-comm-overlap",                   "train.overlap",
          "all"                                                                                                                                },
