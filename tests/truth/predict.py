@@ -99,6 +99,8 @@ def write_run(run, folder):
             "cache_write": False, "bucket_bytes": run.get("bucket_bytes", 0), "clip": True,
             "optimizer_bytes_per_param": 8, "canonical": False, "step_ns": 0,
             "memory_bytes": [0] * pp}
+    if "expert_tensor" in run: # of the group's devices; else all of them
+        pipeline["expert_tensor"] = plan["expert_tensor"] = run["expert_tensor"]
     if recompute == "layer":
         plan["recompute_layers"] = [min(n, run.get("recompute_layers", layers) * n // layers) for n in per]
     with open(folder + "/job.json", "w") as f:
