@@ -139,7 +139,7 @@ static enum status run_values(const struct step_request *request, const struct j
     struct elastic_run run = {0}, baseline = {0};
     enum status rc = simulate_job(request, job, NULL, NULL, &run, err);
     if (rc == OK && job->num_baseline > 0)
-        rc = job_changed(job, (const char *const *)job->baseline, job->num_baseline, &base, err);
+        rc = job_point(job, (const char *const *)job->baseline, job->num_baseline, &base, err);
     if (rc == OK && job->num_baseline > 0)
         rc = simulate_job(request, &base, NULL, NULL, &baseline, err);
     if (rc == OK) {
@@ -217,8 +217,7 @@ static enum status make_point(const struct sweep *sweep, const int64_t *index, s
         free(key);
     } else {
         kept_clear(kept);
-        THEN(ask->job ? job_changed(ask->job, sets.items, sets.count, &kept->job, err)
-                      : job_load(NULL, sets.items, sets.count, &kept->job, err));
+        THEN(job_point(ask->job, sets.items, sets.count, &kept->job, err));
         if (rc == OK)
             kept->key = key;
         else

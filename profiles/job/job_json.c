@@ -256,8 +256,11 @@ static void choose_layout(const struct json *root, struct job *job)
         job->pipeline.layout.open[LAYOUT_SEQUENCE] = true;
 }
 
+/* How much of a job is set: its text, path and dir; all but the resolved text; all. */
+enum job_extent { JOB_TEXT, JOB_VALUES, JOB_RESOLVED };
+
 static enum status read_job(const struct json *root, const char *what, const char *dir,
-                            struct job *job, struct err *err)
+                            enum job_extent extent, struct job *job, struct err *err)
 {
     static const struct {
         const char *key;
@@ -284,12 +287,12 @@ static enum status read_job(const struct json *root, const char *what, const cha
     }
     THEN(job_check(job, err));
     THEN(check_batch(job, err));
-    return rc == OK ? resolve(root, dir, job, err) : rc;
+    return rc == OK && extent == JOB_RESOLVED ? resolve(root, dir, job, err) : rc;
 }
 
-/* job_from_json(), or only what job_changed() needs. */
+/* job_from_json(), or less. */
 static enum status open_job(const struct json *root, const char *what, const char *dir,
-                            const char *const *overrides, int num_overrides, bool text_only,
+                            const char *const *overrides, int num_overrides, enum job_extent extent,
                             struct job *job, struct err *err)
 {
     enum status rc;
@@ -307,8 +310,8 @@ static enum status open_job(const struct json *root, const char *what, const cha
         for (int i = 0; i < num_overrides && rc == OK; i++)
             rc = job_override(changed, dir, overrides[i], err);
     THEN(json_text(changed, false, &got.text, err));
-    if (rc == OK && !text_only)
-        rc = read_job(changed, what, dir, &got, err);
+    if (rc == OK && extent != JOB_TEXT)
+        rc = read_job(changed, what, dir, extent, &got, err);
     if (rc != OK)
         goto out;
     *job = got;
@@ -323,17 +326,31 @@ enum status job_from_json(const struct json *root, const char *what, const char 
                           const char *const *overrides, int num_overrides, struct job *job,
                           struct err *err)
 {
-    return open_job(root, what, dir, overrides, num_overrides, false, job, err);
+    return open_job(root, what, dir, overrides, num_overrides, JOB_RESOLVED, job, err);
+}
+
+static enum status change_job(const struct job *job, const char *const *overrides,
+                              int num_overrides, enum job_extent extent, struct job *changed,
+                              struct err *err)
+{
+    struct json *root = NULL;
+    enum status rc = json_parse(job ? job->text : "{}", job ? job->path : "", &root, err);
+    THEN(open_job(root, job ? job->path : "the options", job ? job->dir : NULL, overrides,
+                  num_overrides, extent, changed, err));
+    json_free(root);
+    return rc;
 }
 
 enum status job_changed(const struct job *job, const char *const *overrides, int num_overrides,
                         struct job *changed, struct err *err)
 {
-    struct json *root = NULL;
-    enum status rc = json_parse(job->text, job->path, &root, err);
-    THEN(job_from_json(root, job->path, job->dir, overrides, num_overrides, changed, err));
-    json_free(root);
-    return rc;
+    return change_job(job, overrides, num_overrides, JOB_RESOLVED, changed, err);
+}
+
+enum status job_point(const struct job *job, const char *const *overrides, int num_overrides,
+                      struct job *point, struct err *err)
+{
+    return change_job(job, overrides, num_overrides, JOB_VALUES, point, err);
 }
 
 /* Give a time that is a bare number its unit. ctx: the object that the table of keys describes. */
@@ -383,22 +400,18 @@ char *folder_of(const char *path)
 }
 
 static enum status open_file(const char *path, const char *const *overrides, int num_overrides,
-                             bool text_only, struct job *job, struct err *err)
+                             enum job_extent extent, struct job *job, struct err *err)
 {
     struct json *root = NULL;
     char *dir = NULL;
     enum status rc;
-    if (!path) {
-        root = json_object_new();
-        rc = open_job(root, "the options", NULL, overrides, num_overrides, text_only, job, err);
-        json_free(root);
-        return rc;
-    }
+    if (!path)
+        return change_job(NULL, overrides, num_overrides, extent, job, err);
     rc = json_read_file(path, &root, err);
     if (rc != OK)
         return rc;
     dir = folder_of(path);
-    rc = dir ? open_job(root, path, dir, overrides, num_overrides, text_only, job, err)
+    rc = dir ? open_job(root, path, dir, overrides, num_overrides, extent, job, err)
              : err_set(err, ERR_SYSTEM, "cannot find the folder of '%s'", path);
     free(dir);
     json_free(root);
@@ -408,13 +421,13 @@ static enum status open_file(const char *path, const char *const *overrides, int
 enum status job_load(const char *path, const char *const *overrides, int num_overrides,
                      struct job *job, struct err *err)
 {
-    return open_file(path, overrides, num_overrides, false, job, err);
+    return open_file(path, overrides, num_overrides, JOB_RESOLVED, job, err);
 }
 
 enum status job_open(const char *path, const char *const *overrides, int num_overrides,
                      struct job *job, struct err *err)
 {
-    return open_file(path, overrides, num_overrides, true, job, err);
+    return open_file(path, overrides, num_overrides, JOB_TEXT, job, err);
 }
 
 void keys_each(enum key_table table, key_visitor *visit, void *ctx)

@@ -34,6 +34,11 @@ enum status job_open(const char *path, const char *const *overrides, int num_ove
 enum status job_changed(const struct job *job, const char *const *overrides, int num_overrides,
                         struct job *changed, struct err *err);
 
+/* Like job_changed(), but the resolved text, job->json, stays NULL: writing it takes longer than a small
+ * step takes to simulate. job NULL: one that the overrides fill, as in job_load(). */
+enum status job_point(const struct job *job, const char *const *overrides, int num_overrides,
+                      struct job *point, struct err *err);
+
 /* Read a job that a run, a checkpoint or a plan file holds. Older versions wrote times as whole ns
  * under keys that do not name a unit; here they are read as that. Otherwise like job_from_json()
  * without a folder. */
