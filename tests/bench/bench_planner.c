@@ -1,6 +1,7 @@
 /* The planner's own time, on one core: how long until the plan is there, how many candidates there
  * are and how many were judged. Best and median of the repeats; cpu is the
- * median of the processor time, which a busy machine disturbs less. */
+ * median of the processor time, which a busy machine disturbs less. `bench_planner MODEL` takes the
+ * cases of one model, once each, for tools that count instructions. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,7 @@ static double now_ms(clockid_t clock)
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     static const struct {
         const char *model, *cluster;
@@ -45,6 +46,9 @@ int main(void)
         struct cost cost;
         struct err err = {0};
         double ms[16], cpu[16];
+        const int repeats = argc > 1 ? 1 : cases[i].repeats;
+        if (argc > 1 && strcmp(argv[1], cases[i].model) != 0)
+            continue;
         if (model_parse(cases[i].model, &model, &err) != OK ||
             cluster_parse(cases[i].cluster, &cluster, &err) != OK) {
             fprintf(stderr, "%s\n", err.msg);
@@ -64,7 +68,7 @@ int main(void)
                                                 .recompute_inside = cases[i].recompute,
                                                 .frozen_auto = true};
         struct planner_result result = {0};
-        for (int r = 0; r < cases[i].repeats; r++) {
+        for (int r = 0; r < repeats; r++) {
             planner_result_clear(&result);
             double start = now_ms(CLOCK_MONOTONIC), start_cpu = now_ms(CLOCK_PROCESS_CPUTIME_ID);
             if (planner_solve(&problem, &options, &result, &err) != OK) {
@@ -74,8 +78,8 @@ int main(void)
             ms[r] = now_ms(CLOCK_MONOTONIC) - start;
             cpu[r] = now_ms(CLOCK_PROCESS_CPUTIME_ID) - start_cpu;
         }
-        qsort(ms, (size_t)cases[i].repeats, sizeof *ms, compare);
-        qsort(cpu, (size_t)cases[i].repeats, sizeof *cpu, compare);
+        qsort(ms, (size_t)repeats, sizeof *ms, compare);
+        qsort(cpu, (size_t)repeats, sizeof *cpu, compare);
         char target[16] = "-";
         if (cases[i].target_ms > 0)
             snprintf(target, sizeof target, "%.0f", cases[i].target_ms);
@@ -83,10 +87,9 @@ int main(void)
                "%s%s, "
                "gap %.1f %%\n",
                cases[i].model, cases[i].cluster, (long long)cases[i].batch, cases[i].frozen_layers,
-               ms[0], ms[cases[i].repeats / 2], cpu[cases[i].repeats / 2], target,
-               (long long)result.candidates, (long long)result.searched.judged,
-               result.plan.num_ranks, result.plan.num_pipelines, result.plan.microbatches.count,
-               schedule_kind_name(result.plan.schedule),
+               ms[0], ms[repeats / 2], cpu[repeats / 2], target, (long long)result.candidates,
+               (long long)result.searched.judged, result.plan.num_ranks, result.plan.num_pipelines,
+               result.plan.microbatches.count, schedule_kind_name(result.plan.schedule),
                result.plan.recompute != RECOMPUTE_NEVER ? ", recompute" : "", 100 * result.gap);
         planner_result_clear(&result);
         model_clear(&model);

@@ -161,13 +161,20 @@ static void job_changed__equals_a_job_loaded_with_all_overrides(void **state)
     const char *path = file_with("job.json", text);
     for (int first = 0; first <= 4; first++)
         for (int open = 0; open < 2; open++) {
-            struct job job = {0}, changed = {0}, whole = {0};
+            struct job job = {0}, changed = {0}, whole = {0}, point = {0};
             struct err err = {0};
             load(path, overrides, 4, &whole);
             assert_int_equal((open ? job_open : job_load)(path, overrides, first, &job, &err), OK);
             assert_int_equal(job_changed(&job, overrides + first, 4 - first, &changed, &err), OK);
             assert_string_equal(changed.json, whole.json);
             assert_int_equal(changed.freeze.policy, FREEZE_SAFE);
+            assert_int_equal(job_point(&job, overrides + first, 4 - first, &point, &err), OK);
+            assert_null(point.json);
+            assert_string_equal(point.text, changed.text);
+            assert_int_equal(point.freeze.policy, FREEZE_SAFE);
+            assert_int_equal(point.train.batch, 64);
+            assert_int_equal(point.model.classes, 100);
+            job_clear(&point);
             job_clear(&job);
             job_clear(&changed);
             job_clear(&whole);
