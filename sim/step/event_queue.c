@@ -109,43 +109,46 @@ bool event_queue_any_now(const struct event_queue *queue)
     return false;
 }
 
-/* Move base_ns to the time of the first entry, so that the entry is on a now list. The entries of the
- * lowest slot differ from each other in lower digits only, so each of them goes to a lower level.
- * Returns false if the queue is empty. */
-static bool settle(struct event_queue *queue)
+/* Move base_ns to the time of the first entry of the lowest slot. The slot's entries differ from each
+ * other in lower digits only, so each of them goes to a lower level or to a now list. */
+static void spread_slot(struct event_queue *queue, const struct event_list *list)
 {
-    if (event_queue_any_now(queue))
-        return true;
-    if (queue->levels == 0)
-        return false;
-    const int level = __builtin_ctz(queue->levels);
-    const int slot = __builtin_ctzll(queue->used[level]);
-    const struct event_list list = queue->slots[level][slot];
-    queue->slots[level][slot] = (struct event_list){-1, -1};
-    mark_slot_empty(queue, level, slot);
     queue->base_ns = INT64_MAX;
-    for (int32_t entry = list.head; entry >= 0; entry = queue->nodes[entry].next)
+    for (int32_t entry = list->head; entry >= 0; entry = queue->nodes[entry].next)
         if (queue->nodes[entry].time_ns < queue->base_ns)
             queue->base_ns = queue->nodes[entry].time_ns;
-    for (int32_t entry = list.head; entry >= 0;) {
+    for (int32_t entry = list->head; entry >= 0;) {
         const int32_t next = queue->nodes[entry].next;
         place(queue, entry);
         entry = next;
     }
-    return true;
 }
 
+/* Most slots hold one entry when their turn comes. It is returned without a way through the lists. */
 int32_t event_queue_pop(struct event_queue *queue, enum event_kind *kind, int64_t *time_ns)
 {
-    if (!settle(queue))
-        return -1;
-    for (int k = 0;; k++) {
-        int32_t entry = queue->now[k].head;
-        if (entry < 0)
-            continue;
-        list_remove(queue, &queue->now[k], entry);
-        *kind = (enum event_kind)k;
-        *time_ns = queue->base_ns;
-        return entry;
+    for (;;) {
+        for (int k = 0; k < EVENT_KIND_COUNT; k++) {
+            const int32_t entry = queue->now[k].head;
+            if (entry < 0)
+                continue;
+            list_remove(queue, &queue->now[k], entry);
+            *kind = (enum event_kind)k;
+            *time_ns = queue->base_ns;
+            return entry;
+        }
+        if (queue->levels == 0)
+            return -1;
+        const int level = __builtin_ctz(queue->levels);
+        const int slot = __builtin_ctzll(queue->used[level]);
+        const struct event_list list = queue->slots[level][slot];
+        queue->slots[level][slot] = (struct event_list){-1, -1};
+        mark_slot_empty(queue, level, slot);
+        if (list.head == list.tail) {
+            *kind = (enum event_kind)queue->kinds[list.head];
+            *time_ns = queue->base_ns = queue->nodes[list.head].time_ns;
+            return list.head;
+        }
+        spread_slot(queue, &list);
     }
 }
