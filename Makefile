@@ -16,6 +16,7 @@
 #   make gpu-check     all that wants a GPU: tests, ranks, profile, table beside PyTorch
 #   make gpu-bundle    the same, built, in one folder to carry to a GPU (docs/gpu.md)
 #   make bench         speed, as ratios against a peer in the same run
+#   make speed         simulator and planner alone; writes the table of docs/measured.md (a quiet machine)
 #   make analyse       cppcheck; make fuzz, asan, tsan: libFuzzer and sanitizers (tests/checkers/checkers.mk)
 #   make truth         predictions beside published measurements (TRUTH_DATA=FOLDER: tests/truth/README.md)
 #   make page          the module of `elapse page`, where emcc is (page/page.mk); make page-check: the same bytes again
@@ -129,7 +130,7 @@ PRELOADS := $(if $(filter 1,$(EXEC)),$(if $(SAN),,$(OUT)/tests/fail_mpi.so $(OUT
 rooms_of = $(shell grep -ho '"\(partition\|profiles\|sim\|exec\|cli\|library\)/' $(1) 2>/dev/null | tr -d '"/' | sort -u)
 link_rooms = $(filter exec cli library,$(1)) $(if $(filter sim cli library,$(1)),sim) $(if $(filter profiles exec cli library,$(1)),profiles) partition
 
-.PHONY: all cuda found deps test test-slow test-emulated test-rest test-all run-tests test-docs demo bench truth check-layers format format-check golden clean help lib tests gpu-check gpu-bundle gpu-bundle-folder gpu-rehearsal list-tests mutate chaos soak
+.PHONY: all cuda found deps test test-slow test-emulated test-rest test-all run-tests test-docs demo bench speed truth check-layers format format-check golden clean help lib tests gpu-check gpu-bundle gpu-bundle-folder gpu-rehearsal list-tests mutate chaos soak
 BIN := $(OUT)/bin/elapse $(if $(filter 1,$(EXEC)),$(OUT)/bin/elapse-exec $(if $(SAN),,$(OUT)/bin/elapse-local.so)) \
   $(if $(filter 1,$(HAVE_CUDA)),$(OUT)/bin/elapse-cuda.so $(if $(filter 1,$(HAVE_NCCL)),$(OUT)/bin/elapse-nccl.so))
 
@@ -242,7 +243,9 @@ mutate:
 chaos soak: all $(PRELOADS)
 	@ELAPSE_BIN=$(CURDIR)/$(OUT)/bin ELAPSE_MPIRUN="$${ELAPSE_MPIRUN:-$(LAUNCHER)}" tests/e2e/$@.sh
 bench: all $(addprefix $(OUT)/tests/,$(BENCHES))
-	$(Q)ELAPSE_OUT=$(OUT) ELAPSE_MPIRUN="$${ELAPSE_MPIRUN:-$(LAUNCHER)}" tests/bench/run.sh $(addprefix $(OUT)/tests/,$(BENCHES))
+	$(Q)ELAPSE_OUT=$(OUT) ELAPSE_MPIRUN="$${ELAPSE_MPIRUN:-$(LAUNCHER)}" tests/bench/run.sh $(filter $(OUT)/%,$^) $(wildcard tests/bench/bench_*.sh)
+speed: $(OUT)/tests/bench_sim $(OUT)/tests/bench_planner
+	$(Q)ELAPSE_OUT=$(OUT) tests/bench/run.sh $^ >$(OUT)/speed.txt && tests/bench/speed_table.py write $(OUT)/speed.txt && cat $(OUT)/speed.txt
 truth: all
 	$(Q)for s in $(if $(TRUTH_DATA),truth_matmul truth_steps truth_layouts truth_h100 truth_nemo truth_gptoss truth_lora) truth_megatron truth_fsdp truth_gpu; do python3 tests/truth/$$s.py $(TRUTH_DATA) || exit 1; done
 gpu-check:

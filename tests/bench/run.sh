@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/bench/run.sh - run the benchmarks given (and tests/bench/bench_*.sh), one after the other.
+# tests/bench/run.sh - run the benchmarks given, one after the other.
 # Each prints its own table; a figure is a ratio taken side by side in one run, or says what it is.
 # Exit 1 when one fails.
 set -u
@@ -8,7 +8,7 @@ export LC_ALL=C OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export ELAPSE_BIN="$PWD/${ELAPSE_OUT:-build}/bin"
 echo "$(uname -m), $(nproc) cores, $(sed -nE 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), load $(cut -d' ' -f1 /proc/loadavg)"
 ran=0 failed=0
-for bench in "$@" tests/bench/bench_*.sh; do
+for bench in "$@"; do
     [ -x "$bench" ] || continue
     ran=$((ran + 1))
     echo "=== $(basename "$bench")"

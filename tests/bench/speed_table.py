@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The table of speed in docs/measured.md: written from what the benches print, and checked against the code.
 
-    make bench > bench.txt                       alone on the machine
-    tests/bench/speed_table.py write bench.txt   writes the table, with commit, machine and load
+    make speed                                   alone on the machine: runs bench_sim and bench_planner, then
+    tests/bench/speed_table.py write speed.txt   writes the table, with commit, machine and load
     tests/bench/speed_table.py check             fails where a figure is older than its code by more than it says
 
 The table says how many later commits to the code it allows (--age). It also has a digest of its lines, so
@@ -54,7 +54,7 @@ def rows_of(text):
 def write(page, bench, age):
     machine, rows = rows_of(bench)
     if not machine or not rows:
-        sys.exit("speed_table.py: no machine or no figures in the output of make bench")
+        sys.exit("speed_table.py: no machine or no figures in the output of the benches")
     if float(machine["load"]) > 0.2 * int(machine["cores"]):
         sys.exit(f"speed_table.py: load {machine['load']} on {machine['cores']} cores: measure alone")
     if git("status", "--porcelain", "--", *CODE):
@@ -89,7 +89,7 @@ def check(page):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", choices=["write", "check"])
-    parser.add_argument("bench", nargs="?", help="what make bench printed")
+    parser.add_argument("bench", nargs="?", help="what tests/bench/run.sh printed")
     parser.add_argument("--age", type=int, default=30, help="later commits to the code that the table allows")
     args = parser.parse_args()
     page = pathlib.Path(PAGE)
