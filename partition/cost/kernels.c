@@ -735,11 +735,13 @@ static void list_state(struct lister *l)
 
 /* The activation between the linears, [rows, width]. GELU: forward 2, backward 3. SwiGLU: forward
  * reads gate and up, backward reads both and a gradient and writes two. By operators silu (2) and
- * the product (3) are two kernels, and backwards three (3 each). */
+ * the product (3) are two kernels, and backwards three (3 each). An input that is kept in fp8 is cast, and
+ * backwards cast back. */
 static void add_activation(struct lister *l, int64_t rows, int64_t width)
 {
     const double x = (double)rows * (double)width * l->e;
     const bool gated = l->model->gated_mlp;
+    const bool casts = l->model->fp8_activation && !model_item_has_experts(l->model, l->index);
     if (gated && l->model->eager_activation && l->pass != PASS_BWD_WEIGHT) {
         add_memory(l, 3 * x);
         add_memory(l, (forward(l) ? 2 : 3) * x);
@@ -749,6 +751,8 @@ static void add_activation(struct lister *l, int64_t rows, int64_t width)
         add_memory(l, (gated ? 3 : 2) * x);
     else if (for_input(l))
         add_memory(l, (gated ? 5 : 3) * x);
+    if (casts && (l->pass == PASS_FWD || for_input(l)))
+        add_memory(l, 2 * (double)rows * (double)width * (l->e + 1));
 }
 
 static void add_dense(struct lister *l, int64_t width)

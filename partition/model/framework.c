@@ -238,6 +238,28 @@ void model_keep_narrow(struct model *model, int thirty_seconds)
             model_narrow_bytes(model, i, true) + model_narrow_bytes(model, i, false);
 }
 
+void model_keep_fp8(struct model *model, bool attention, bool delayed, bool activation)
+{
+    const bool decoder = model->family == FAMILY_LLAMA || model->family == FAMILY_GPT;
+    if (!decoder || model->elem_bytes != 2 || model->kv_rank > 0 || model->heads < 1)
+        return;
+    const int64_t d = model->head_dim > 0 ? model->head_dim : model->hidden / model->heads;
+    const int64_t query = model->heads * d;
+    const int64_t key = (model->kv_heads > 0 ? model->kv_heads : model->heads) * d;
+    model->fp8_activation = activation && model->gated_mlp;
+    for (int i = 0; i < model->num_items; i++) {
+        struct item *item = &model->items[i];
+        if (attention &&
+            item->kind ==
+                ITEM_ATTENTION) /* the output may be narrow already: an input of a product */
+            item->stash_bytes -=
+                model->seq *
+                (query + 2 * key + (delayed && model_drops_inputs(model, i) ? query : 0));
+        if (model->fp8_activation && item->kind == ITEM_MLP && !model_item_has_experts(model, i))
+            item->stash_bytes -= (int64_t)model->seq * 2 * model->mlp;
+    }
+}
+
 void model_set_overlap(struct model *model, enum overlap_kind overlap,
                        enum dispatcher_kind dispatcher)
 {

@@ -119,6 +119,11 @@ bool framework_loops_in_python(const struct model *model);
  * once, before the model is divided. Items of constants stay as they are. */
 void model_set_framework(struct model *model, enum framework_kind kind, enum norm_kind norm);
 
+/* Keep for the backward in fp8: queries, keys and values of fused attention that computes in it, and its output
+ * where scales are `delayed` (Transformer Engine, FusedAttnFunc); the input of a dense SwiGLU (Megatron-LM's
+ * activation_func_fp8_input_store). Call it after model_set_lora(). */
+void model_keep_fp8(struct model *model, bool attention, bool delayed, bool activation);
+
 /* Keep inputs of the layers' products in a narrow format, whose element has this number of 32nds of a byte with
  * its share of the scales, as the framework does. Call it once, after model_set_framework(). */
 void model_keep_narrow(struct model *model, int thirty_seconds);

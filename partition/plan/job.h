@@ -128,6 +128,7 @@ struct job {
         enum dispatcher_kind dispatcher; /* how tokens reach experts */
         enum graph_parts cuda_graphs;    /* what the host launches as a whole */
         bool fp8_attention;              /* fused attention computes in fp8 */
+        bool fp8_activation;             /* SwiGLU keeps its input in fp8 */
         enum fp8_scaling fp8_scaling;    /* where the scales of fp8 are from */
         struct lora_ask lora;
         int gradient_bytes; /* of a parameter, for plan and sim; 0: as model and framework have it */

@@ -108,6 +108,7 @@ static const struct member job_members[] = {
     NAME("train.dispatcher", train.dispatcher, "how tokens reach experts, for plan and sim: alltoall: a copy for each expert; flex: one for each device (DeepEP, HybridEP)", .names = dispatcher_kind_names, .init = "alltoall"),
     NAME("train.cuda_graphs", train.cuda_graphs, "what the host launches as a whole, for plan and sim: mlp: MLPs and routers; layers: attention too, but no experts; step: all passes", .names = graph_parts_names, .init = "none"),
     BOOL("train.fp8_attention", train.fp8_attention, "fused attention computes in fp8 too, for plan and sim (Transformer Engine's fp8_dpa)", .init = "false"),
+    BOOL("train.fp8_activation", train.fp8_activation, "the SwiGLU of dense MLPs keeps its input in fp8 for the backward, for plan and sim (Megatron-LM's activation_func_fp8_input_store)", .init = "false"),
     NAME("train.fp8_scaling", train.fp8_scaling, "where a scale of fp8 is from, for plan and sim: current: the tensor, in a pass of its own; delayed: earlier steps", .names = fp8_scaling_names, .init = "current"),
     INT("train.gradient_bytes", train.gradient_bytes, "bytes of a parameter's gradient, for plan and sim", .max = 8, .init = "0: 2 with deepspeed and 2-byte activations, else 4"),
     BOOL("train.gradient_copy", train.gradient_copy, "the optimizer has an fp32 copy of narrower gradients, for plan and sim: Megatron-LM's fp16", .init = "false"),

@@ -196,6 +196,8 @@ static enum status read_setting(const struct json *root, const char *what, const
             err_hint(err, "%s", why.hint);
         return why.status;
     }
+    model_keep_fp8(&job->model, job->train.fp8_attention, job->train.fp8_scaling == SCALING_DELAYED,
+                   job->train.fp8_activation);
     if (job->freeze.min_active < 0)
         job->freeze.min_active = job->model.num_layers;
     /* If nothing after the last layer trains (there is no item, or only layers have adapters), one

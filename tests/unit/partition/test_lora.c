@@ -315,6 +315,57 @@ static void model_set_lora__drops_inputs_that_nobody_needs(void **state)
     }
 }
 
+/* What autograd of PyTorch 2.15 keeps of a layer with dropped inputs of adapters (tests/reference/stash_peer.py:
+ * hidden 64, two heads of keys, width 176, 32 tokens, bf16, without the adapters' own [tokens, rank] numbers):
+ * attention 29,312 bytes, an MLP 26,752, with SwiGLU's input in fp8 15,488. Attention that computes in fp8 keeps
+ * a byte of queries, keys and values, and of its output where scales are of earlier steps. */
+static void model_keep_fp8__keeps_a_byte_in_place_of_two(void **state)
+{
+    (void)state;
+    enum { TOKENS = 32, HIDDEN = 64, OF_KEYS = 32 };
+    struct lora_ask ask = ask_of(4, "attention", LORA_BASE_SAME);
+    ask.dropout = 0.1;
+    for (int bits = 0; bits < 8; bits++) {
+        const bool attention = bits & 1, delayed = bits & 2, activation = bits & 4;
+        struct model model = {0};
+        assert_int_equal(
+            model_parse(
+                "llama:layers=1,hidden=64,heads=4,kv_heads=2,mlp=176,seq=32,vocab=128,dtype=bf16",
+                &model, NULL),
+            OK);
+        model_set_framework(&model, FRAMEWORK_MEGATRON_TE, NORM_AUTO);
+        assert_int_equal(model_set_lora(&model, &ask, NULL), OK);
+        model_keep_fp8(&model, attention, delayed, activation);
+        const int64_t less = attention ? HIDDEN + 2 * OF_KEYS + (delayed ? HIDDEN : 0) : 0;
+        assert_int_equal(model.items[1].stash_bytes, 29312 - TOKENS * less);
+        assert_int_equal(model.items[2].stash_bytes, activation ? 15488 : 26752);
+        model_clear(&model);
+    }
+}
+
+/* An input that is kept in fp8 is cast, and backwards cast back: 3 bytes for each number of gate and up. */
+static void kernels_of__an_input_kept_in_fp8_is_cast_each_way(void **state)
+{
+    (void)state;
+    const struct cost_options options = {.efficiency = 1};
+    for (int back = 0; back < 2; back++) {
+        double bytes[2] = {0};
+        for (int narrow = 0; narrow < 2; narrow++) {
+            struct model model = {0};
+            struct kernel list[KERNELS_MAX];
+            assert_int_equal(model_parse(TEXT, &model, NULL), OK);
+            model.elem_bytes = 2;
+            model_keep_fp8(&model, false, false, narrow);
+            for (int i =
+                     kernels_of(&model, 2, back ? PASS_BWD_INPUT : PASS_FWD, 1, &options, list) - 1;
+                 i >= 0; i--)
+                bytes[narrow] += list[i].bytes;
+            model_clear(&model);
+        }
+        assert_true(fabs((bytes[1] - bytes[0]) / (3.0 * 2 * SEQ * WIDTH) - 1) < 1e-9);
+    }
+}
+
 /* One adapter on the fused product has r (k + n) parameters where three had 3 r k + r n. */
 static void model_set_lora__has_one_adapter_for_a_fused_product(void **state)
 {
@@ -385,6 +436,8 @@ static void model_set_lora__counts_dropout_of_the_adapters_inputs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(model_keep_fp8__keeps_a_byte_in_place_of_two),
+        cmocka_unit_test(kernels_of__an_input_kept_in_fp8_is_cast_each_way),
         cmocka_unit_test(model_set_lora__has_one_adapter_for_a_fused_product),
         cmocka_unit_test(model_set_lora__counts_dropout_of_the_adapters_inputs),
         cmocka_unit_test(model_set_lora__leaves_only_adapters_to_train),
