@@ -94,7 +94,7 @@ static void bad_flags__are_named(void **state)
         {"--tensor-model-parallel-size 3",                 "not a multiple of TP 3"   },
         {"--global-batch-size 40",                         "remainder of 1"           },
         {"--batch-size 4",                                 "no longer takes it"       },
-        {"--mamba-num-heads 4",                            "not modelled"             },
+        {"--mamba-num-heads 4",                            "read from a config.json"  },
         {"--num-layers $L",                                "leaves '$L' open"         },
         {"stray",                                          "belongs to no flag"       },
         {"--pipeline-model-parallel-layout Et*31|t|L|",    "layout must have"         },
