@@ -163,10 +163,10 @@ struct elapse_plan_info {
     int frozen_layers;    /* F */
     const char *schedule; /* "1f1b"; the names of `elapse schedule --help` */
     const char *frozen;   /* where frozen layers run: "none", "first", "spread", "cached" */
-    const char
-        *recompute;    /* "never", "stage", "except-last", "selective", "layer", "stage-early" */
-    const char *shard; /* what replicas divide: "none", "optimizer", "gradients", "weights" */
-    int64_t batch;     /* samples of a pipeline in a step; a step has R times as many */
+    const char *
+        recompute; /* "never", "stage", "except-last", "selective", "layer", "stage-early", "norms", "op" */
+    const char *shard;       /* what replicas divide: "none", "optimizer", "gradients", "weights" */
+    int64_t batch;           /* samples of a pipeline in a step; a step has R times as many */
     int64_t microbatch_size; /* samples; the last micro-batch may have fewer */
     int64_t step_ns;         /* predicted */
     double samples_per_s;    /* predicted */

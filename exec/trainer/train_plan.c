@@ -199,7 +199,7 @@ static enum status check_layout(const char *what, const char *group, const struc
             return err_set(err, ERR_INFEASIBLE, "%s: %s.%s: train has PP and DP only, not %s", what,
                            group, layout_members[d].key,
                            layout_text(&plan->layout, 0, 0, 0, text, sizeof text));
-    if (plan->recompute == RECOMPUTE_SELECTIVE || plan->recompute == RECOMPUTE_LAYER)
+    if (recompute_parts(plan->recompute) != RERUN_COUNT || plan->recompute == RECOMPUTE_LAYER)
         return err_set(err, ERR_INFEASIBLE,
                        "%s: %s.recompute is %s: train recomputes whole stages only", what, group,
                        recompute_mode_name(plan->recompute));

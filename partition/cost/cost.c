@@ -306,20 +306,26 @@ enum status cost_item_ns(const struct cost *cost, const struct model *model, int
     return OK;
 }
 
-enum status cost_core_ns(const struct cost *cost, const struct model *model, int item,
-                         int64_t samples, const struct device *device, int64_t *ns,
-                         bool *extrapolated, struct err *err)
+enum status cost_rerun_ns(const struct cost *cost, const struct model *model, int item,
+                          enum rerun rerun, int64_t samples, const struct device *device,
+                          int64_t *ns, bool *extrapolated, struct err *err)
 {
-    const int64_t core = model_core_flops(model, item), all = model->items[item].fwd_flops;
+    const int64_t part = model_rerun_flops(model, item, rerun), all = model->items[item].fwd_flops;
+    const int64_t bytes = rerun == RERUN_CORE ? 0 : model_rerun_bytes(model, item, rerun);
     *ns = 0;
-    if (core == 0 || all == 0)
+    if ((part == 0 && bytes == 0) || all == 0)
         return OK;
-    if (cost->core_ns)
-        return cost->core_ns(cost->ctx, model, item, samples, device, ns, extrapolated, err);
+    if (cost->rerun_ns)
+        return cost->rerun_ns(cost->ctx, model, item, rerun, samples, device, ns, extrapolated,
+                              err);
     const enum status rc =
         cost->item_ns(cost->ctx, model, item, PASS_FWD, samples, device, ns, extrapolated, err);
-    if (rc == OK && core < all)
-        *ns = (int64_t)((double)*ns * ((double)core / (double)all));
+    const struct roofline *roof = device_roofline(device);
+    const double moved = roof && roof->mem_bytes_per_s > 0
+                             ? 2e9 * (double)bytes * (double)samples / roof->mem_bytes_per_s
+                             : 0;
+    if (rc == OK && part < all)
+        *ns = (int64_t)fmin((double)*ns, (double)*ns * ((double)part / (double)all) + moved);
     return rc;
 }
 

@@ -10,6 +10,7 @@
 #include "partition/cluster/cluster.h"
 #include "partition/cluster/device_kinds.h"
 #include "partition/model/model.h"
+#include "partition/model/rerun.h"
 #include "partition/base/status.h"
 
 #ifdef __cplusplus
@@ -51,12 +52,12 @@ struct cost {
     enum status (*item_ns)(const void *ctx, const struct model *model, int item, enum pass pass,
                            int64_t samples, const struct device *device, int64_t *ns,
                            bool *extrapolated, struct err *err);
-    /* Optional (NULL: the forward's time by attention's share of its flops): forward of an attention
-     * item's core (scores, softmax, dropout, context; model_core_flops()), which selective recompute
-     * runs again. Callers use cost_core_ns(). */
-    enum status (*core_ns)(const void *ctx, const struct model *model, int item, int64_t samples,
-                           const struct device *device, int64_t *ns, bool *extrapolated,
-                           struct err *err);
+    /* Optional (NULL: the forward's time by the share of its flops, and reading and writing what is given up):
+     * the parts of an item's forward that run again inside its backward (rerun.h). Callers use
+     * cost_rerun_ns(). */
+    enum status (*rerun_ns)(const void *ctx, const struct model *model, int item, enum rerun rerun,
+                            int64_t samples, const struct device *device, int64_t *ns,
+                            bool *extrapolated, struct err *err);
     /* Optional (NULL: nothing is saved): the time that a pass saves per byte of its item's stash
      * because the processor's caches still hold some of it. `distance` is the number of stash bytes
      * touched between two uses of one byte (step_rules.h, stash-distance). pass is PASS_FWD,
@@ -186,10 +187,10 @@ enum status cost_item_ns(const struct cost *cost, const struct model *model, int
                          enum pass pass, int64_t samples, const struct device *device,
                          int64_t distance, int64_t *ns, bool *extrapolated, struct err *err);
 
-/* Time of the forward of attention's core; 0 for other items. */
-enum status cost_core_ns(const struct cost *cost, const struct model *model, int item,
-                         int64_t samples, const struct device *device, int64_t *ns,
-                         bool *extrapolated, struct err *err);
+/* Time of the parts of an item's forward that run again; RERUN_CORE: the forward of attention's core. */
+enum status cost_rerun_ns(const struct cost *cost, const struct model *model, int item,
+                          enum rerun rerun, int64_t samples, const struct device *device,
+                          int64_t *ns, bool *extrapolated, struct err *err);
 
 /* Time of a message and of an all-reduce: measured if the source has it, else the cluster's
  * formula. */

@@ -52,7 +52,7 @@ const struct cost_options *kernel_costs_options(const struct kernel_costs *costs
     return &costs->options;
 }
 
-enum { PASS_CORE = PASS_COUNT }; /* the forward of attention's core, in struct question */
+enum { PASS_RERUN = PASS_COUNT }; /* and a value of enum rerun on top, in struct question */
 
 static struct question question_of(const struct model *model, int item, int pass, int64_t samples,
                                    const struct device_curve *curve)
@@ -225,8 +225,9 @@ static enum status pass_ns(struct kernel_costs *costs, const struct model *model
     if (narrow != OK)
         return narrow;
     const int count =
-        pass == PASS_CORE
-            ? kernels_of_core(model, item, samples, &costs->options, list)
+        pass >= PASS_RERUN
+            ? kernels_of_rerun(model, item, (enum rerun)(pass - PASS_RERUN), samples,
+                               &costs->options, list)
             : kernels_of(model, item, (enum pass)pass, samples, &costs->options, list);
     const int64_t launches =
         pass == PASS_UPDATE ? 0 : count_launches(list, count, it->kind, costs->options.graphs);
@@ -250,12 +251,13 @@ static enum status kernels_item_ns(const void *ctx, const struct model *model, i
     return pass_ns((struct kernel_costs *)ctx, model, item, pass, samples, device, ns, err);
 }
 
-static enum status kernels_core_ns(const void *ctx, const struct model *model, int item,
-                                   int64_t samples, const struct device *device, int64_t *ns,
-                                   bool *extrapolated, struct err *err)
+static enum status kernels_rerun_ns(const void *ctx, const struct model *model, int item,
+                                    enum rerun rerun, int64_t samples, const struct device *device,
+                                    int64_t *ns, bool *extrapolated, struct err *err)
 {
     (void)extrapolated;
-    return pass_ns((struct kernel_costs *)ctx, model, item, PASS_CORE, samples, device, ns, err);
+    return pass_ns((struct kernel_costs *)ctx, model, item, PASS_RERUN + (int)rerun, samples,
+                   device, ns, err);
 }
 
 void cost_kernels(struct cost *cost, struct kernel_costs *costs)
@@ -263,7 +265,7 @@ void cost_kernels(struct cost *cost, struct kernel_costs *costs)
     *cost = (struct cost){.source = COST_KERNELS,
                           .ctx = costs,
                           .item_ns = kernels_item_ns,
-                          .core_ns = kernels_core_ns};
+                          .rerun_ns = kernels_rerun_ns};
     snprintf(cost->label, sizeof cost->label, "kernel curves of published measurements");
     if (costs->options.efficiency != 1)
         snprintf(cost->label, sizeof cost->label,

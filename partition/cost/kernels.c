@@ -1228,12 +1228,61 @@ int kernels_of(const struct model *model, int item, enum pass pass, int64_t samp
     return l.count;
 }
 
-int kernels_of_core(const struct model *model, int item, int64_t samples,
-                    const struct cost_options *options, struct kernel list[KERNELS_MAX])
+/* The activations of an item's experts and of its dense MLP. */
+static void add_activations(struct lister *l)
+{
+    const struct model *m = l->model;
+    if (!model_item_has_experts(m, l->index)) {
+        add_activation(l, l->tokens, divide_up(m->mlp, l->ways));
+        return;
+    }
+    const int64_t X = m->expert_tensor > 0 ? m->expert_tensor : l->ways;
+    const int64_t t = divide_up(l->tokens * X, l->ways);
+    add_activation(l, model_expert_tokens(m, t * m->experts_active), divide_up(m->expert_mlp, X));
+    if (m->shared_experts > 0)
+        add_activation(l, l->tokens,
+                       divide_up((int64_t)m->shared_experts * m->expert_mlp, l->ways));
+}
+
+static void list_rerun(struct lister *l, enum rerun rerun)
+{
+    struct rerun_product products[RERUN_PRODUCTS];
+    const bool attention = l->item->kind == ITEM_ATTENTION, ops = rerun == RERUN_OPS;
+    const int n = model_rerun_products(l->model, l->index, rerun, products);
+    const bool experts = model_item_has_experts(l->model, l->index);
+    if (model_item_norms(l->model, l->item->kind) > 0)
+        add_norm(l);
+    if (experts && ops) { /* torchtitan's list has no grouped products */
+        add_experts(l);
+        return;
+    }
+    for (int i = 0; i < n; i++)
+        if (products[i].again)
+            add_linear(l, l->tokens, products[i].in, products[i].out);
+    if (!attention) {
+        add_activations(l);
+        return;
+    }
+    const struct heads h = heads_of(l);
+    if (l->model->kv_rank > 0)
+        add_memory(l, 2 * (double)l->tokens * (l->model->q_rank + l->model->kv_rank) * l->e);
+    add_qk_norm(l, &h);
+    if (ops || l->model->kv_rank > 0 || l->model->block.qk_norm != QK_NORM_NONE)
+        add_rope(l, &h);
+    if (ops && l->unfused)
+        add_core(l, &h);
+    if (ops)
+        add_residual(l);
+}
+
+int kernels_of_rerun(const struct model *model, int item, enum rerun rerun, int64_t samples,
+                     const struct cost_options *options, struct kernel list[KERNELS_MAX])
 {
     struct lister l;
     start(&l, model, item, PASS_FWD, samples, options, list);
-    if (l.item->kind == ITEM_ATTENTION) {
+    if (rerun != RERUN_CORE) {
+        list_rerun(&l, rerun);
+    } else if (l.item->kind == ITEM_ATTENTION) {
         const struct heads h = heads_of(&l);
         add_core(&l, &h);
     }

@@ -63,10 +63,9 @@ struct kernel {
 int kernels_of(const struct model *model, int item, enum pass pass, int64_t samples,
                const struct cost_options *options, struct kernel list[KERNELS_MAX]);
 
-/* The kernels of the forward of an attention item's core, which selective recompute runs again:
- * scores, softmax, dropout, context. 0 for other items. */
-int kernels_of_core(const struct model *model, int item, int64_t samples,
-                    const struct cost_options *options, struct kernel list[KERNELS_MAX]);
+/* The kernels of the parts of an item's forward that run again (rerun.h). 0 for items without such parts. */
+int kernels_of_rerun(const struct model *model, int item, enum rerun rerun, int64_t samples,
+                     const struct cost_options *options, struct kernel list[KERNELS_MAX]);
 
 #ifdef __cplusplus
 }

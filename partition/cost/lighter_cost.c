@@ -12,12 +12,12 @@ static enum status lighter_item_ns(const void *ctx, const struct model *model, i
     return rc;
 }
 
-static enum status lighter_core_ns(const void *ctx, const struct model *model, int item,
-                                   int64_t samples, const struct device *device, int64_t *ns,
-                                   bool *extrapolated, struct err *err)
+static enum status lighter_rerun_ns(const void *ctx, const struct model *model, int item,
+                                    enum rerun rerun, int64_t samples, const struct device *device,
+                                    int64_t *ns, bool *extrapolated, struct err *err)
 {
     const struct lighter_cost *l = ctx;
-    return l->of->core_ns(l->of->ctx, model, item, samples, device, ns, extrapolated, err);
+    return l->of->rerun_ns(l->of->ctx, model, item, rerun, samples, device, ns, extrapolated, err);
 }
 
 static double lighter_near_ns(const void *ctx, const struct device *device, enum pass pass,
@@ -48,7 +48,7 @@ void lighter_cost_init(const struct cost *of, double part, struct lighter_cost *
     struct cost *cost = &lighter->cost;
     cost->ctx = lighter;
     cost->item_ns = lighter_item_ns;
-    cost->core_ns = of->core_ns ? lighter_core_ns : NULL;
+    cost->rerun_ns = of->rerun_ns ? lighter_rerun_ns : NULL;
     cost->near_ns_per_byte = of->near_ns_per_byte ? lighter_near_ns : NULL;
     cost->transfer_ns = of->transfer_ns ? lighter_transfer_ns : NULL;
     cost->allreduce_ns = of->allreduce_ns ? lighter_allreduce_ns : NULL;

@@ -161,12 +161,22 @@ static enum status group_item_ns(const void *ctx, const struct model *model, int
     return rc;
 }
 
-static enum status group_core_ns(const void *ctx, const struct model *model, int item,
-                                 int64_t samples, const struct device *device, int64_t *ns,
-                                 bool *extrapolated, struct err *err)
+/* Ops that run again gather their input once more; sums are saved. */
+static enum status group_rerun_ns(const void *ctx, const struct model *model, int item,
+                                  enum rerun rerun, int64_t samples, const struct device *device,
+                                  int64_t *ns, bool *extrapolated, struct err *err)
 {
     const struct tensor_group *l = ctx;
-    return cost_core_ns(l->inner, model, item, samples, device, ns, extrapolated, err);
+    int64_t exchanged = 0, hidden = 0;
+    enum status rc =
+        cost_rerun_ns(l->inner, model, item, rerun, samples, device, ns, extrapolated, err);
+    if (rerun == RERUN_OPS && *ns > 0)
+        THEN(exchange_ns(l, item, PASS_FWD, samples, device, &exchanged, &hidden, err));
+    if (rc == OK && device->speed != 1)
+        exchanged = (int64_t)((double)exchanged * device->speed);
+    if (rc == OK)
+        *ns = add_saturated(*ns, exchanged / 2);
+    return rc;
 }
 
 /* The devices of a group that stand X apart have different experts; the X all-to-alls are at once. */
@@ -335,7 +345,7 @@ enum status tensor_group_new(const struct setting *setting, const struct layout 
     if (divides) {
         l->cost.ctx = l;
         l->cost.item_ns = group_item_ns;
-        l->cost.core_ns = group_core_ns;
+        l->cost.rerun_ns = group_rerun_ns;
         l->cost.group_ns = group_collective_ns;
         l->cost.experts_ns = spreads && X < T ? group_experts_ns : NULL;
         l->cost.near_ns_per_byte = NULL;

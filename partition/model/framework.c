@@ -84,17 +84,22 @@ _Static_assert(sizeof framework_kind_names / sizeof *framework_kind_names ==
  * many). */
 /* clang-format off */
 static const struct framework frameworks[FRAMEWORK_KIND_COUNT] = {
-    [FRAMEWORK_MEGATRON_TE] = {.blocks_sends = true, .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .has_communicators = true, .overlaps_tensor = true, .fuses_adapters = true, .packs_ahead = true, .keeps_narrow_weights = true, .weighs_activation = true, .loops_experts = true},
+    [FRAMEWORK_MEGATRON_TE] = {.reruns = 1u << RERUN_NORMS, .blocks_sends = true, .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .has_communicators = true, .overlaps_tensor = true, .fuses_adapters = true, .packs_ahead = true, .keeps_narrow_weights = true, .weighs_activation = true, .loops_experts = true},
     [FRAMEWORK_MEGATRON_2021] = {.blocks_sends = true, .fused_norm = true, .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .fuses_adapters = true, .masks_rows = true, .keeps_wide = true},
     [FRAMEWORK_DEEPSPEED] = {.blocks_sends = true, .counts_logits = true, .eager_loss = true, .whole_logits = true, .keeps_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .casts_router = true, .masks_rows = true, .hook_us = HOOK_US, .keeps_wide = true},
-    [FRAMEWORK_FSDP] = {.counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .copies_shards = true, .casts_router = true, .keeps_wide = true},
-    [FRAMEWORK_FSDP_COMPILED] = {.fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .eager_loss = true, .has_communicators = true, .gathers_take_share = true, .copies_shards = true, .casts_router = true, .launch_us = COMPILED_US, .keeps_wide = true},
+    [FRAMEWORK_FSDP] = {.reruns = 1u << RERUN_OPS, .counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .copies_shards = true, .casts_router = true, .keeps_wide = true},
+    [FRAMEWORK_FSDP_COMPILED] = {.reruns = 1u << RERUN_OPS, .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .eager_loss = true, .has_communicators = true, .gathers_take_share = true, .copies_shards = true, .casts_router = true, .launch_us = COMPILED_US, .keeps_wide = true},
     [FRAMEWORK_HF_EAGER] = {.counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .casts_router = true, .packs_ahead = true, .launch_us = PYTORCH_US, .keeps_wide = true},
     [FRAMEWORK_COMPOSER] = {.counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .gathers_late = true, .casts_router = true, .packs_ahead = true, .keeps_wide = true},
     [FRAMEWORK_AA_SCALING] = {.blocks_sends = true, .sends_whole = true, .counts_logits = true, .eager_loss = true, .whole_logits = true, .keeps_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .casts_router = true, .keeps_wide = true},
     [FRAMEWORK_OURS] = {.fused_norm = true, .fused_rope = true, .fused_activation = true, .launch_us = OURS_US, .fused_adapter_scale = true},
 };
 /* clang-format on */
+
+bool framework_reruns(const struct framework *framework, enum rerun parts)
+{
+    return framework && framework->reruns >> parts & 1;
+}
 
 const struct framework *framework_of(enum framework_kind kind)
 {

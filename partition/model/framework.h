@@ -5,6 +5,7 @@
 #define ELAPSE_PARTITION_FRAMEWORK_H
 
 #include "partition/model/model.h"
+#include "partition/model/rerun.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -99,6 +100,8 @@ struct framework {
     bool weighs_activation;
     /* the host's time to fetch and release the weights of an item where replicas divide them */
     double hook_us;
+    unsigned
+        reruns; /* bits 1 << enum rerun, beside RERUN_CORE: the parts of layers that it runs again */
     double launch_us; /* the host's time to launch a kernel; 0: that of the device's kind */
     int allocator_per_thousand; /* what the allocator holds beyond its tensors, of 1,000 bytes */
 };
@@ -106,6 +109,8 @@ struct framework {
 /* Whether the framework runs its hooks for divided weights also where one replica has them all: DeepSpeed's ZeRO-3 on
  * one GPU. */
 bool framework_shards_alone(const struct framework *framework);
+/* Whether plans are searched in which the framework runs these parts of layers again. */
+bool framework_reruns(const struct framework *framework, enum rerun parts);
 /* The framework of a kind; NULL: FRAMEWORK_AUTO. */
 const struct framework *framework_of(enum framework_kind kind);
 /* The name of a framework; NULL is "auto". */

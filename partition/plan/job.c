@@ -343,9 +343,10 @@ bool job_wants_norm(const struct job *job)
 int job_optim_bytes_per_param(const struct job *job)
 {
     const int copy = job->train.gradient_copy ? 4 : 0;
+    const int state = job->train.optimizer.state_dtype == DTYPE_BF16 ? 4 : 8; /* of two moments */
     if (job->train.optimizer.kind == OPTIMIZER_SGD)
-        return copy + (job->train.optimizer.momentum > 0 ? 4 : 0);
-    return copy + 8;
+        return copy + (job->train.optimizer.momentum > 0 ? state / 2 : 0);
+    return copy + state;
 }
 
 bool job_lags(const struct job *job)

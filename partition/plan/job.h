@@ -111,6 +111,7 @@ struct job {
         struct {
             enum optimizer_kind kind;
             double lr, momentum, beta1, beta2, eps, weight_decay;
+            enum dtype state_dtype; /* of moments: fp32 or bf16 */
         } optimizer;
         enum lr_kind lr_schedule;
         int64_t warmup_steps;

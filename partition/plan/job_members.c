@@ -9,6 +9,7 @@ const char *const data_kind_names[] = {"synthetic", "cifar10", "cifar100", "idx"
 const char *const lower_case_names[] = {"auto", "true", "false", NULL};
 const char *const optimizer_kind_names[] = {"sgd", "adamw", "lamb", NULL};
 const char *const lr_kind_names[] = {"constant", "linear", "cosine", NULL};
+static const char *const state_dtype_names[] = {"fp32", "bf16", NULL};
 const char *const dtype_names[] = {"fp32", "bf16", "tf32", "fp16", "fp8", "mxfp8", "nvfp4", NULL};
 const char *const device_kind_names[] = {"cpu", "cuda", NULL};
 const char *const transport_names[] = {"mpi", "nccl", NULL};
@@ -93,6 +94,7 @@ static const struct member job_members[] = {
     REAL("train.optimizer.beta2", train.optimizer.beta2, "for adamw, lamb", .max = 1, .flags = MEMBER_BELOW, .init = "0.999", .also = "adam_beta2"),
     REAL("train.optimizer.eps", train.optimizer.eps, "for adamw, lamb", .flags = MEMBER_ABOVE, .init = "1e-8", .also = "adam_eps"),
     REAL("train.optimizer.weight_decay", train.optimizer.weight_decay, "weight decay", .init = "0", .also = "weight_decay"),
+    NAME("train.optimizer.state_dtype", train.optimizer.state_dtype, "data type of the optimizer's moments, for plan and sim", .names = state_dtype_names, .init = "fp32", .instead = "train keeps moments in fp32", .also = "state_dtype"),
     NAME("train.lr_schedule.kind", train.lr_schedule, "learning rate after the warm-up", .names = lr_kind_names, .init = "constant", .also = "lr_schedule|lr_scheduler|lr_scheduler_type|lr_decay_style"),
     INT("train.lr_schedule.warmup_steps", train.warmup_steps, "steps in which the learning rate rises linearly from 0", .init = "0", .also = "warmup|warmup_steps"),
     REAL("train.clip_norm", train.clip_norm, "largest global gradient norm; gradients are scaled down to it", .init = "0: off", .also = "clip_grad|grad_clip|max_grad_norm|gradient_clipping"),
@@ -139,7 +141,7 @@ static const struct member job_members[] = {
     NAME("pipeline.schedule", pipeline.schedule, "order of forwards and backwards; a list restricts auto; search: op lists of its own where these are faster", .names = schedule_names, .max = SCHEDULE_SEARCH, .list_offset = offsetof(struct job, pipeline.schedules), AUTO_IN(pipeline.schedule_auto), .init = "auto", .also = "schedule"),
     NAME("pipeline.balancer", pipeline.balancer, "how the chain is cut", .names = balancer_kind_names, .init = "optimal"),
     NAME("pipeline.by", pipeline.by_params, "quantity that the cut balances", .names = by_names, .init = "time"),
-    NAME("pipeline.recompute", pipeline.recompute, "what runs again before its backward; stage (or always): whole stages; except-last: but for the last micro-batch; stage-early: before the gradient arrives; selective: attention's core; layer: layers, inside the backward; fit: where the memory of a device is limited, what a plan needs to fit", .names = recompute_mode_names, AUTO_IN(pipeline.recompute_auto), .init = "fit; auto on GPUs, see tensor", .also = "activation_checkpointing|gradient_checkpointing|recompute_granularity"),
+    NAME("pipeline.recompute", pipeline.recompute, "what runs again before its backward; stage (or always): whole stages; except-last: but for the last micro-batch; stage-early: before the gradient arrives; selective: attention's core; norms: norms, activations and latent attention's heads; op: all but attention and every second product; layer: layers, inside the backward; fit: where the memory of a device is limited, what a plan needs to fit", .names = recompute_mode_names, AUTO_IN(pipeline.recompute_auto), .init = "fit; auto on GPUs, see tensor", .also = "activation_checkpointing|gradient_checkpointing|recompute_granularity"),
     COUNT("pipeline.recompute_layers", pipeline.recompute_layers, "layers of each stage that recompute layer runs again", .min = 1, .init = "auto: what the memory needs"),
     COUNT("pipeline.tensor", pipeline.layout.at.tensor, "T, neighbouring devices that hold each item together; only for plan and sim", .min = 1, .max = 64, .init = "1; on GPUs auto, with shard, expert, sequence_parallel, recompute and schedule, for a job that names none of them", .also = "tensor_parallel|tensor_parallel_size|tensor_model_parallel_size|tensor|tp|tp_size"),
     BOOL("pipeline.sequence_parallel", pipeline.layout.at.sequence_parallel, "with tensor: divide norms and dropout by tokens", AUTO_IN(pipeline.layout.open[LAYOUT_SEQUENCE]), .init = "false; auto where tensor is auto"),

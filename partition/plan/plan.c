@@ -315,11 +315,11 @@ static enum status check_layout(const struct plan *plan, const struct model *mod
     if (plan->recompute == RECOMPUTE_LAYER && !plan->recompute_layers)
         return err_set(err, ERR_INFEASIBLE,
                        "plan: recompute layer needs the layers to recompute in each stage");
-    if (plan->recompute == RECOMPUTE_LAYER &&
+    if (recompute_whole_backward(plan->recompute) &&
         (plan->order ? schedule_has_halves(plan->order) : schedule_splits(plan->schedule)))
         return err_set(err, ERR_INFEASIBLE,
-                       "plan: schedule %s splits the backward, which recompute layer does not",
-                       schedule_kind_name(plan->schedule));
+                       "plan: schedule %s splits the backward, which recompute %s does not",
+                       schedule_kind_name(plan->schedule), recompute_mode_name(plan->recompute));
     for (int s = 0; plan->recompute == RECOMPUTE_LAYER && s < plan->num_stages; s++)
         if (plan->recompute_layers[s] < 0)
             return err_set(err, ERR_INFEASIBLE, "plan: stage %d runs %d layers again", s,
@@ -359,7 +359,8 @@ enum status plan_check(const struct plan *plan, const struct model *model,
 
 const char *const frozen_placement_names[] = {"none", "first", "spread", "cached", NULL};
 const char *const recompute_mode_names[] = {"never", "stage",       "except-last", "selective",
-                                            "layer", "stage-early", "fit",         NULL};
+                                            "layer", "stage-early", "norms",       "op",
+                                            "fit",   NULL};
 
 const char *frozen_placement_name(enum frozen_placement placement)
 {

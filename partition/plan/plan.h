@@ -13,6 +13,7 @@
 #include "partition/layout/tensor_group.h"
 #include "partition/model/attention.h"
 #include "partition/model/model.h"
+#include "partition/model/rerun.h"
 #include "partition/schedule/schedule.h"
 #include "partition/base/status.h"
 
@@ -44,8 +45,26 @@ enum recompute_mode {
     /* The whole stage, begun before the gradient arrives (Kim et al., "torchgpipe", 2020; its
      * checkpoint.py calls it preceding recomputation). */
     RECOMPUTE_STAGE_EARLY,
+    /* Inside the backward, as SELECTIVE: RERUN_NORMS and RERUN_OPS of rerun.h. */
+    RECOMPUTE_NORMS,
+    RECOMPUTE_OP,
     RECOMPUTE_MODE_COUNT
 };
+
+/* The parts of every layer that a mode runs again inside the backward; RERUN_COUNT: none. */
+static inline enum rerun recompute_parts(enum recompute_mode mode)
+{
+    return mode == RECOMPUTE_SELECTIVE ? RERUN_CORE
+           : mode == RECOMPUTE_NORMS   ? RERUN_NORMS
+           : mode == RECOMPUTE_OP      ? RERUN_OPS
+                                       : RERUN_COUNT;
+}
+
+/* Whether a mode needs backwards in one piece: the gradients of weights need what runs again, too. */
+static inline bool recompute_whole_backward(enum recompute_mode mode)
+{
+    return mode == RECOMPUTE_LAYER || mode == RECOMPUTE_NORMS || mode == RECOMPUTE_OP;
+}
 
 /* Whether a mode runs every micro-batch's forward of a stage again as an op of its own (OP_R). */
 static inline bool recompute_every(enum recompute_mode mode)

@@ -72,6 +72,11 @@ static double again_flops(const struct model *model, const struct plan *plan, in
             case RECOMPUTE_SELECTIVE:
                 sum += useful_core(model, i);
                 break;
+            case RECOMPUTE_NORMS:
+            case RECOMPUTE_OP:
+                sum += (double)model_rerun_flops(model, i, recompute_parts(plan->recompute)) *
+                       useful_share(model);
+                break;
             case RECOMPUTE_LAYER:
                 sum += runs_again(&again, &model->items[i], model->num_layers) ? forward : 0;
                 break;

@@ -326,6 +326,7 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
     const struct planner_problem *problem = table->problem;
     enum status rc;
     const bool only_last = plan->microbatches.count == 1;
+    const enum rerun parts = recompute_parts(plan->recompute);
     struct bound_shape got = {
         .table = table,
         .first_item = frozen_outside(plan->frozen) ? table->num_frozen_items : 0,
@@ -335,9 +336,9 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
         .num_stages = plan->num_stages,
         .num_pipelines = plan->num_pipelines,
         .mode = plan->recompute,
-        .stash_bytes = plan->recompute == RECOMPUTE_SELECTIVE ? table->core_bytes
-                       : plan->recompute == RECOMPUTE_LAYER   ? table->layer_bytes
-                                                              : table->stash_bytes,
+        .stash_bytes = parts != RERUN_COUNT                 ? table->part_bytes[parts]
+                       : plan->recompute == RECOMPUTE_LAYER ? table->layer_bytes
+                                                            : table->stash_bytes,
         .num_microbatches = plan->microbatches.count,
         .size = only_last ? plan->microbatches.last_size : plan->microbatches.size,
         .last_size = plan->microbatches.last_size,

@@ -96,8 +96,8 @@ static inline int64_t bound_mul_add(int64_t a, int64_t b, int64_t c)
 enum bound_again {
     AGAIN_NEVER,
     AGAIN_STAGE, /* the whole stage, by R */
-    AGAIN_CORE,  /* attention's core, inside the backward: in bwd_input */
-    AGAIN_LAYER  /* layers inside the backward, or none: fwd + again is one forward */
+    AGAIN_LAYER, /* layers inside the backward, or none: fwd + again is one forward */
+    AGAIN_PARTS /* and a value of enum rerun on top: parts of layers, inside the backward: in bwd_input */
 };
 struct bound_times {
     int type;
@@ -131,9 +131,10 @@ struct bound_table {
     int64_t *grad_bytes;  /* owned, prefix sums: gradients of active items */
     int64_t *stash_bytes; /* owned, prefix sums: stash of active items for one sample, or for one
                              micro-batch if model.per_microbatch */
-    int64_t *core_bytes;  /* owned, like stash_bytes, without attention's core */
-    int64_t *layer_bytes; /* owned, like stash_bytes, where all layers run again */
-    bool has_core;        /* selective recompute would keep less */
+    int64_t
+        *part_bytes[RERUN_COUNT]; /* owned, like stash_bytes, without the parts that run again */
+    int64_t *layer_bytes;         /* owned, like stash_bytes, where all layers run again */
+    bool has_part[RERUN_COUNT];   /* their rerun would keep less */
     bool extrapolated;
 };
 
@@ -153,10 +154,11 @@ static inline int64_t bound_fixed_bytes(const struct bound_table *table, int a, 
 /* The forwards that a mode recomputes; by_stage: this micro-batch has an R. */
 static inline enum bound_again bound_again_of(enum recompute_mode mode, bool by_stage)
 {
-    return mode == RECOMPUTE_SELECTIVE ? AGAIN_CORE
-           : mode == RECOMPUTE_LAYER   ? AGAIN_LAYER
-           : by_stage                  ? AGAIN_STAGE
-                                       : AGAIN_NEVER;
+    const enum rerun parts = recompute_parts(mode);
+    return parts != RERUN_COUNT      ? (enum bound_again)(AGAIN_PARTS + (int)parts)
+           : mode == RECOMPUTE_LAYER ? AGAIN_LAYER
+           : by_stage                ? AGAIN_STAGE
+                                     : AGAIN_NEVER;
 }
 
 /* T of a model: at least 1. */

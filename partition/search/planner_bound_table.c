@@ -141,10 +141,12 @@ static enum status sum_bytes(struct bound_table *table, struct err *err)
             return err_set(err, ERR_INPUT, "sizes of model '%s' overflow at item '%s'", model->name,
                            item->name);
         table->grad_bytes[i + 1] = table->grad_bytes[i] + (active ? gradients : 0);
-        table->core_bytes[i + 1] =
-            table->core_bytes[i] +
-            (active ? item->stash_bytes - model_core_stash_bytes(model, i) : 0);
-        table->has_core |= active && model_core_stash_bytes(model, i) > 0;
+        for (int p = 0; p < RERUN_COUNT; p++) {
+            const int64_t part = active ? model_rerun_bytes(model, i, (enum rerun)p) : 0;
+            table->part_bytes[p][i + 1] =
+                table->part_bytes[p][i] + (active ? item->stash_bytes - part : 0);
+            table->has_part[p] |= part > 0;
+        }
         table->layer_bytes[i + 1] =
             table->layer_bytes[i] + (active ? least_kept_bytes(table, i) : 0);
     }
@@ -166,11 +168,14 @@ enum status bound_table_init(struct bound_table *table, const struct planner_pro
         .split_bytes = calloc(entries, sizeof *table->split_bytes),
         .grad_bytes = calloc(entries, sizeof *table->grad_bytes),
         .stash_bytes = calloc(entries, sizeof *table->stash_bytes),
-        .core_bytes = calloc(entries, sizeof *table->core_bytes),
+        .part_bytes[RERUN_CORE] = calloc(entries, sizeof(int64_t)),
+        .part_bytes[RERUN_NORMS] = calloc(entries, sizeof(int64_t)),
+        .part_bytes[RERUN_OPS] = calloc(entries, sizeof(int64_t)),
         .layer_bytes = calloc(entries, sizeof *table->layer_bytes)};
     if (!table->type_of_device || !table->device_of_type || !table->whole_bytes ||
-        !table->split_bytes || !table->grad_bytes || !table->stash_bytes || !table->core_bytes ||
-        !table->layer_bytes) {
+        !table->split_bytes || !table->grad_bytes || !table->stash_bytes ||
+        !table->part_bytes[RERUN_CORE] || !table->part_bytes[RERUN_NORMS] ||
+        !table->part_bytes[RERUN_OPS] || !table->layer_bytes) {
         rc = err_nomem(err);
         goto out;
     }
@@ -196,19 +201,21 @@ void bound_table_clear(struct bound_table *table)
     free(table->split_bytes);
     free(table->grad_bytes);
     free(table->stash_bytes);
-    free(table->core_bytes);
+    for (int p = 0; p < RERUN_COUNT; p++)
+        free(table->part_bytes[p]);
     free(table->layer_bytes);
     *table = (struct bound_table){0};
 }
 
-/* Add what selective recompute runs again, at the device's nominal speed. */
+/* Add the parts that run again, at the device's nominal speed. */
 static enum status add_core(struct bound_table *table, const struct bound_times *times, int item,
                             const struct device *device, int64_t *ns, struct err *err)
 {
     const struct setting *setting = &table->problem->setting;
     int64_t core;
-    const enum status rc = cost_core_ns(setting->cost, setting->model, item, times->samples, device,
-                                        &core, &table->extrapolated, err);
+    const enum rerun parts = (enum rerun)(times->again_mode - AGAIN_PARTS);
+    const enum status rc = cost_rerun_ns(setting->cost, setting->model, item, parts, times->samples,
+                                         device, &core, &table->extrapolated, err);
     if (rc == OK)
         *ns = add_saturated(*ns, core);
     return rc;
@@ -230,7 +237,7 @@ static enum status fill_times(struct bound_table *table, struct bound_times *tim
     const struct device *device =
         &problem->setting.cluster->devices[table->device_of_type[times->type]];
     const int nf = table->num_frozen_items;
-    const bool keeps = times->again_mode == AGAIN_NEVER || times->again_mode == AGAIN_CORE;
+    const bool keeps = times->again_mode == AGAIN_NEVER || times->again_mode >= AGAIN_PARTS;
     times->rerun_ns_per_byte = INFINITY;
     for (int i = 0; i < problem->setting.model->num_items; i++) {
         const bool active = i >= nf;
@@ -262,7 +269,7 @@ static enum status fill_times(struct bound_table *table, struct bound_times *tim
                                  samples, device, times->distance, &ns, &table->extrapolated, err);
                 if (rc != OK)
                     return rc;
-                if (parts[j].sum == times->bwd_input && times->again_mode == AGAIN_CORE) {
+                if (parts[j].sum == times->bwd_input && times->again_mode >= AGAIN_PARTS) {
                     rc = add_core(table, times, i, device, &ns, err);
                     if (rc != OK)
                         return rc;

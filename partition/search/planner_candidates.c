@@ -280,7 +280,7 @@ static enum status open_candidate(struct search *search, struct node node)
 bool search_allows_mode(const struct search *search, const struct node *node)
 {
     const struct planner_options *options = search->options;
-    if (node->recompute == RECOMPUTE_LAYER && schedule_splits(node->schedule))
+    if (recompute_whole_backward(node->recompute) && schedule_splits(node->schedule))
         return false;
     if (!options->recompute_auto)
         return node->recompute == options->recompute;
@@ -295,7 +295,13 @@ bool search_allows_mode(const struct search *search, const struct node *node)
     case RECOMPUTE_EXCEPT_LAST: /* with one micro-batch it equals RECOMPUTE_NEVER */
         return !options->recompute_inside && node->microbatches.count > 1;
     case RECOMPUTE_SELECTIVE:
-        return options->recompute_inside && search->table.has_core;
+        return options->recompute_inside && search->table.has_part[RERUN_CORE];
+    case RECOMPUTE_NORMS:
+    case RECOMPUTE_OP:
+        return options->recompute_inside && search->limited &&
+               search->table.has_part[recompute_parts(node->recompute)] &&
+               framework_reruns(search->problem->setting.model->framework,
+                                recompute_parts(node->recompute));
     case RECOMPUTE_LAYER:
         return options->recompute_inside && search->limited;
     default:

@@ -147,7 +147,7 @@ static enum status offer_named(struct search *s, struct err *err)
     const struct plan *plan = s->plan;
     for (int kind = 0; kind < SCHEDULE_SEARCH; kind++) {
         const bool chunks = schedule_default_chunks((enum schedule_kind)kind) > 1;
-        bool here = chunks == (plan->chunks > 1) && !(plan->recompute == RECOMPUTE_LAYER &&
+        bool here = chunks == (plan->chunks > 1) && !(recompute_whole_backward(plan->recompute) &&
                                                       schedule_splits((enum schedule_kind)kind));
         for (int t = 0; t < plan->num_stages && here; t++) {
             here = schedule_rank_of_stage((enum schedule_kind)kind, plan->num_ranks, t) ==
@@ -191,7 +191,7 @@ enum { LIMIT_VARIANTS = 9 };
 static enum status offer_lists(struct search *s, struct err *err)
 {
     const struct plan *plan = s->plan;
-    const bool whole = plan->recompute == RECOMPUTE_LAYER; /* it needs backwards in one piece */
+    const bool whole = recompute_whole_backward(plan->recompute);
     if (schedule_search_work(plan) > SCHEDULE_SEARCH_WORK)
         return OK;
     static const int waits[] = {0, 30, 70, 110}, fills[] = {0, 40, 80, 100};

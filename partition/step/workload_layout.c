@@ -55,9 +55,8 @@ int64_t builder_kept_bytes(const struct builder *b, int item)
                             b->model->items[item - 1].layer != b->model->items[item].layer;
         return starts ? input_bytes(b->model, item) : 0;
     }
-    return b->plan->recompute == RECOMPUTE_SELECTIVE
-               ? stash - model_core_stash_bytes(b->model, item)
-               : stash;
+    const enum rerun parts = recompute_parts(b->plan->recompute);
+    return parts == RERUN_COUNT ? stash : stash - model_rerun_bytes(b->model, item, parts);
 }
 
 /* The most that a backward holds beyond the stash it began with, for one sample. It goes down the
@@ -68,15 +67,16 @@ static int64_t again_bytes(const struct builder *b, int s)
     int64_t most = 0, freed = 0, unit = 0;
     for (int i = end - 1; i >= active; i--) {
         const int64_t kept = builder_kept_bytes(b, i);
-        if (builder_runs_again(b, i)) {
+        if (builder_runs_again(b, i) || b->plan->recompute == RECOMPUTE_OP) {
             unit = add_saturated(unit, b->model->items[i].stash_bytes - kept);
-            if (i == b->again_first || b->model->items[i - 1].layer != b->model->items[i].layer) {
+            if (i == active || i == b->again_first ||
+                b->model->items[i - 1].layer != b->model->items[i].layer) {
                 most = unit - freed > most ? unit - freed : most;
                 unit = 0;
             }
-        } else if (b->plan->recompute == RECOMPUTE_SELECTIVE) {
-            const int64_t core = model_core_stash_bytes(b->model, i);
-            most = core - freed > most ? core - freed : most;
+        } else {
+            const int64_t part = b->model->items[i].stash_bytes - kept;
+            most = part - freed > most ? part - freed : most;
         }
         freed = add_saturated(freed, kept);
     }
@@ -499,8 +499,8 @@ enum status builder_context_ns(struct builder *b, int item, int64_t samples, int
         break;
     }
     int64_t core;
-    rc = cost_core_ns(b->cost, b->model, item, samples, b->device, &core, &b->got.extrapolated,
-                      b->err);
+    rc = cost_rerun_ns(b->cost, b->model, item, RERUN_CORE, samples, b->device, &core,
+                       &b->got.extrapolated, b->err);
     core = device_ns(b->device, core);
     ns[0] = ring_exposed_ns(memo->gather_ns, core, hops);
     ns[1] = ring_exposed_ns(memo->both_ns, backward_core_ns(core), hops) + memo->gather_ns / hops;

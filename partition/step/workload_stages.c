@@ -205,16 +205,17 @@ static enum status add_pass(struct builder *b, int item, enum pass pass, int64_t
     return rc != OK ? rc : add_to(sum, ns) ? OK : builder_overflow(b, "times");
 }
 
-/* The forward that RECOMPUTE_SELECTIVE and RECOMPUTE_LAYER repeat before the backward of an item. */
+/* The forward that runs again inside the backward of an item: all of it, or parts. */
 static enum status add_again(struct builder *b, int item, int64_t samples, int64_t *sum)
 {
+    const enum rerun parts = recompute_parts(b->plan->recompute);
     int64_t ns = 0;
     enum status rc = OK;
     if (builder_runs_again(b, item))
         rc = builder_item_ns(b, item, PASS_FWD, samples, &ns);
-    else if (b->plan->recompute == RECOMPUTE_SELECTIVE)
-        rc = cost_core_ns(b->cost, b->model, item, samples, b->device, &ns, &b->got.extrapolated,
-                          b->err);
+    else if (parts != RERUN_COUNT)
+        rc = cost_rerun_ns(b->cost, b->model, item, parts, samples, b->device, &ns,
+                           &b->got.extrapolated, b->err);
     if (rc == OK && !builder_runs_again(b, item))
         ns = device_ns(b->device, ns);
     return rc != OK ? rc : add_to(sum, ns) ? OK : builder_overflow(b, "times");
@@ -225,8 +226,10 @@ static enum status add_again(struct builder *b, int item, int64_t samples, int64
 static bool add_exchanges(const struct builder *b, int item, bool trains, const int64_t ns[2],
                           struct item_times *t)
 {
+    /* An op's list saves fused attention; experts run again. */
     const bool core =
-        b->plan->recompute == RECOMPUTE_SELECTIVE && b->model->items[item].kind == ITEM_ATTENTION;
+        b->plan->recompute ==
+        (b->model->items[item].kind == ITEM_ATTENTION ? RECOMPUTE_SELECTIVE : RECOMPUTE_OP);
     return add_to(&t->forward, ns[0]) && add_to(&t->again, ns[0]) &&
            (!trains || add_to(&t->input, ns[1])) &&
            (!trains || !(builder_runs_again(b, item) || core) || add_to(&t->input, ns[0]));

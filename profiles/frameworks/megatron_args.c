@@ -572,11 +572,15 @@ static void add_recompute(struct command_flags *f, int64_t layers, struct json *
     const char *const modules = flag_word(f, "recompute-modules", "core_attn");
     const bool core = strstr(modules, "core_attn") != NULL;
     const int64_t some = flag_int(f, "recompute-num-layers", layers);
-    job_set(job, "pipeline.recompute", full ? "layer" : selective && core ? "selective" : "never");
+    const bool norms = strstr(modules, "layernorm") || strstr(modules, "moe_act") ||
+                       strstr(modules, "mla_up_proj");
+    const char *const counted = norms ? "norms" : core ? "selective" : "never";
+    job_set(job, "pipeline.recompute", full ? "layer" : selective ? counted : "never");
     if (selective && strcmp(modules, "core_attn") != 0)
-        flags_left_out(
-            f, "--recompute-modules %.60s: %s is counted (today is slower, with less memory)",
-            modules, core ? "core_attn" : "none");
+        flags_left_out(f, "--recompute-modules %.60s: recompute %s is counted (%s)", modules,
+                       counted,
+                       norms ? "layernorm, moe_act, mla_up_proj and activations"
+                             : "today is slower, with less memory");
     if (!full)
         return;
     job_set_int(job, "pipeline.recompute_layers",
@@ -681,6 +685,16 @@ static void add_train(struct command_flags *f, struct json *job)
         job_set(job, "train.gradient_copy",
                 flag_on(f, "use-precision-aware-optimizer") ? "false" : "true");
     }
+    const char *const moment = flag_word(f, "exp-avg-dtype", "fp32"), *const square = flag_word(
+                                                                          f, "exp-avg-sq-dtype",
+                                                                          "fp32");
+    if (strcmp(moment, "bf16") == 0 && strcmp(square, "bf16") == 0)
+        job_set(job, "train.optimizer.state_dtype", "bf16");
+    else if (strcmp(moment, "fp32") != 0 || strcmp(square, "fp32") != 0)
+        flags_left_out(f,
+                       "--exp-avg-dtype %.20s, --exp-avg-sq-dtype %.20s: moments have 4 bytes "
+                       "(today needs less memory)",
+                       moment, square);
     const char *const optimizer = flag_word(f, "optimizer", "adam");
     const bool muon = strstr(optimizer, "muon") != NULL, lion = strcmp(optimizer, "lion") == 0;
     job_set(job, "train.optimizer.kind",

@@ -132,7 +132,10 @@ static void write_torchtitan(const struct writer *w)
         fprintf(out, "\n");
     }
     /* A subcommand of the parser, and so the last word. */
-    fprintf(out, "activation-checkpoint:%s\n", again_by_layer(p) ? "full" : "none");
+    fprintf(out, "activation-checkpoint:%s\n",
+            again_by_layer(p)              ? "full"
+            : p->recompute == RECOMPUTE_OP ? "selective"
+                                           : "none");
     if (narrow(w->job))
         lacks(w, "train.dtype: the converters of the model's config function set it");
     if (w->job->train.dtype == DTYPE_FP16)
@@ -353,6 +356,10 @@ static void write_megatron(const struct writer *w)
         fprintf(out, "--overlap-grad-reduce\n--ddp-bucket-size %" PRId64 "\n", p->bucket_bytes / 4);
     if (p->recompute == RECOMPUTE_SELECTIVE)
         fprintf(out, "--recompute-granularity selective\n");
+    if (p->recompute == RECOMPUTE_NORMS)
+        fprintf(out, "--recompute-granularity selective\n--recompute-modules layernorm%s%s\n",
+                w->model->experts > 0 ? " moe_act" : "",
+                w->model->kv_rank > 0 ? " mla_up_proj" : "");
     int again = 0;
     for (int s = 0; s < p->num_stages && again_by_layer(p); s++)
         again = p->recompute_layers[s] > again ? p->recompute_layers[s] : again;
@@ -364,6 +371,9 @@ static void write_megatron(const struct writer *w)
     write_megatron_format(w);
     fprintf(out, "--optimizer %s\n",
             w->job->train.optimizer.kind == OPTIMIZER_SGD ? "sgd" : "adam");
+    if (w->job->train.optimizer.state_dtype == DTYPE_BF16)
+        fprintf(out, "%s--exp-avg-dtype bf16\n--exp-avg-sq-dtype bf16\n",
+                p->layout.offload ? "" : "--use-precision-aware-optimizer\n");
     fprintf(out, "--hidden-dropout %g\n--attention-dropout %g\n", w->job->train.dropout,
             w->job->train.dropout);
     fprintf(out, "--clip-grad %g\n", w->job->train.clip_norm);

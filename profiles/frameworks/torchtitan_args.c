@@ -157,8 +157,15 @@ static void add_recompute(struct command_flags *f, const struct config *config, 
 {
     const char *const policy = f->policy ? f->policy : config->full ? "full" : "selective";
     const char *const mode = flag_word(f, "activation_checkpoint.mode", policy);
-    job_set(job, "pipeline.recompute", strcmp(mode, "full") == 0 ? "layer" : "never");
-    if (strcmp(mode, "full") != 0 && strcmp(mode, "none") != 0)
+    const bool selective = strcmp(mode, "selective") == 0;
+    const char *const option = flag_word(f, "activation_checkpoint.selective_ac_option", "op");
+    job_set(job, "pipeline.recompute",
+            strcmp(mode, "full") == 0 ? "layer"
+            : selective               ? "op"
+                                      : "never");
+    if (selective && strcmp(option, "op") != 0)
+        flags_left_out(f, "selective_ac_option %.40s: every layer by op is counted", option);
+    else if (!selective && strcmp(mode, "full") != 0 && strcmp(mode, "none") != 0)
         flags_left_out(f,
                        "activation-checkpoint:%.40s: none is counted (today is slower, with less "
                        "memory)",

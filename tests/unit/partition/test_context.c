@@ -35,10 +35,11 @@ static enum status fixed_item_ns(const void *ctx, const struct model *model, int
 }
 
 static enum status fixed_core_ns(const void *ctx, const struct model *model, int item,
-                                 int64_t samples, const struct device *device, int64_t *ns,
-                                 bool *extrapolated, struct err *err)
+                                 enum rerun rerun, int64_t samples, const struct device *device,
+                                 int64_t *ns, bool *extrapolated, struct err *err)
 {
     (void)model, (void)item, (void)samples, (void)device, (void)extrapolated, (void)err;
+    (void)rerun;
     *ns = ((const struct fixed *)ctx)->core_ns;
     return OK;
 }
@@ -70,7 +71,7 @@ static void bench_init(struct bench *b, int nodes, int tensor, int context)
     b->cost = (struct cost){.source = COST_ROOFLINE,
                             .ctx = &b->fixed,
                             .item_ns = fixed_item_ns,
-                            .core_ns = fixed_core_ns};
+                            .rerun_ns = fixed_core_ns};
     b->cut[1] = b->model.num_items;
     b->plan = (struct plan){
         .num_ranks = 1,

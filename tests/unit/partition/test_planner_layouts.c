@@ -6,6 +6,7 @@
 #include "partition/model/attention.h"
 #include "partition/search/planner.h"
 #include "partition/search/rank_places.h"
+#include "partition/model/framework.h"
 #include "partition/step/recompute_fit.h"
 #include "partition/step/schedule_memory.h"
 #include "partition/step/schedule_time.h"
@@ -28,12 +29,12 @@ static enum status flops_ns(const void *ctx, const struct model *model, int item
     return OK;
 }
 
-static enum status core_ns(const void *ctx, const struct model *model, int item, int64_t samples,
-                           const struct device *device, int64_t *ns, bool *extrapolated,
-                           struct err *err)
+static enum status core_ns(const void *ctx, const struct model *model, int item, enum rerun rerun,
+                           int64_t samples, const struct device *device, int64_t *ns,
+                           bool *extrapolated, struct err *err)
 {
     (void)ctx, (void)device, (void)extrapolated, (void)err;
-    *ns = model_core_flops(model, item) / 64 * samples + 10;
+    *ns = model_rerun_flops(model, item, rerun) / 64 * samples + 10;
     return OK;
 }
 
@@ -65,10 +66,14 @@ static void make_model(struct model *model)
     model_set_attention(model, random_between(0, 2) ? ATTENTION_UNFUSED : ATTENTION_AUTO);
 }
 
+/* Runs all parts of layers again, and differs from FRAMEWORK_AUTO in nothing else. */
+static const struct framework reruns_all = {.reruns = (1u << RERUN_COUNT) - 1};
+
 static void instance_random(struct instance *in)
 {
     memset(in, 0, sizeof *in);
     make_model(&in->model);
+    in->model.framework = random_state % 3 ? &reruns_all : NULL;
     const int nodes = (int)random_between(1, 2),
               devices = nodes == 1 ? (int)random_between(2, 4) : 2;
     assert_int_equal(cluster_grid(nodes, devices, &in->cluster, NULL), OK);
@@ -82,7 +87,7 @@ static void instance_random(struct instance *in)
         in->cluster.uplink_bytes_per_s[n] = (double)up * 1e9;
     in->cluster.link_latency_ns = random_between(0, 300);
     in->cluster.uplink_latency_ns = random_between(0, 600);
-    in->cost = (struct cost){.source = COST_ROOFLINE, .item_ns = flops_ns, .core_ns = core_ns};
+    in->cost = (struct cost){.source = COST_ROOFLINE, .item_ns = flops_ns, .rerun_ns = core_ns};
     in->problem = (struct planner_problem){.setting = setting_of(in),
                                            .batch = random_between(1, 4),
                                            .bucket_bytes = random_between(0, 1) ? 0 : 2000,
@@ -189,7 +194,9 @@ static bool mode_is_tried(const struct instance *in, enum recompute_mode mode)
 {
     const struct plan_target *target = in->options.target;
     return (mode == RECOMPUTE_NEVER || recompute_early(mode) != in->options.recompute_inside) &&
-           (!target || (target->recomputes >> mode & 1));
+           (!target || (target->recomputes >> mode & 1)) &&
+           (!recompute_whole_backward(mode) || mode == RECOMPUTE_LAYER ||
+            framework_reruns(in->model.framework, recompute_parts(mode)));
 }
 
 /* Everything below a layout, a length and a number of replicas. */
@@ -318,7 +325,8 @@ static void planner_solve__equals_a_loop_over_groups_shards_and_modes(void **sta
     }
     assert_true(targets == 50 && solved > 80 && groups > 10 && shards > 10 &&
                 modes[RECOMPUTE_SELECTIVE] > 3 && modes[RECOMPUTE_LAYER] > 3 &&
-                modes[RECOMPUTE_STAGE_EARLY] > 0);
+                modes[RECOMPUTE_STAGE_EARLY] > 0 && modes[RECOMPUTE_NORMS] > 0 &&
+                modes[RECOMPUTE_OP] > 0);
 }
 
 /* A layout can be refused before its search begins: by its group, or by what the options ask. */
