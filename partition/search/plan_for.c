@@ -79,10 +79,16 @@ void planner_from_job(const struct job *job, const struct setting *setting, int 
         .recompute_layers = job->pipeline.recompute_layers,
         .layout = job->pipeline.layout,
         .offload = job->pipeline.offload,
+        .few_samples = job->train.batch_mode == BATCH_GLOBAL &&
+                       job->train.batch < setting->cluster->num_devices,
         .frozen_auto = job->pipeline.frozen_auto,
         .frozen = job->pipeline.frozen};
     for (int d = 0; d < LAYOUT_DIM_COUNT; d++)
         options->layout.open[d] = layout_ask_opens(&job->pipeline.layout, (enum layout_dim)d);
+    if (greedy(job) || turn_elastic(job)) { /* check_balancer() */
+        options->layout.at.context = layout_context(&options->layout.at);
+        options->layout.open[LAYOUT_CONTEXT] = false;
+    }
     if (!choose_schedule && schedule_any_chunks(job->pipeline.schedule) &&
         job->pipeline.chunks == 1)
         options->chunks = 1;
@@ -327,7 +333,7 @@ static enum status solve(const struct job *job, const struct run_state *state,
 static enum status check_balancer(const struct job *job, const struct planner_options *options,
                                   struct err *err)
 {
-    if (job->pipeline.layout.at.context != 1 && (greedy(job) || turn_elastic(job)))
+    if (job->pipeline.layout.at.context > 1 && (greedy(job) || turn_elastic(job)))
         return err_set(
             err, ERR_INFEASIBLE,
             greedy(job) ? "pipeline.context cannot be combined with pipeline.balancer"

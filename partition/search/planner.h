@@ -127,6 +127,7 @@ struct planner_options {
     bool recompute_inside; /* with recompute_auto, try what frameworks run: RECOMPUTE_SELECTIVE,
                               _LAYER and _STAGE in place of the early forms */
     int recompute_layers;  /* of each stage with RECOMPUTE_LAYER; AUTO: as few as fit the memory */
+    bool few_samples;      /* a step has fewer of them than there are devices */
     bool frozen_auto;      /* a plan that reads no cache may use FROZEN_FIRST or FROZEN_SPREAD */
     enum frozen_placement frozen; /* used by such plans unless frozen_auto */
     struct planner_judge judge;   /* judge.step_ns may be NULL: there is no judge */

@@ -12,8 +12,9 @@
 enum { MOST_TENSORS = 64 };
 /* AUTO divides the tokens of a sample where each part keeps so many: shorter ones save no memory that
  * recompute and shards do not save for less, and every C multiplies the layouts. At most
- * MOST_CONTEXTS of them are searched, the smallest last. */
-enum { LEAST_TOKENS = 8192, MOST_CONTEXTS = 3 };
+ * MOST_CONTEXTS of them are searched, the smallest last. Where a step has fewer samples than there are
+ * devices, tokens are what is left to divide; and a job that itself says "auto" wants them all. */
+enum { LEAST_TOKENS = 8192, LEAST_TOKENS_FEW = 2048, LEAST_TOKENS_ASKED = 512, MOST_CONTEXTS = 3 };
 /* Groups that span whole nodes are searched up to this T. */
 #define GROUP_BEYOND 8
 
@@ -138,13 +139,17 @@ static int list_context(const struct layout_turns *turns, int *values)
     const struct setting *setting = turns->setting;
     const struct layout_ask *ask = &turns->options->layout;
     const int tensor = turns->at.tensor, groups = setting->cluster->num_devices / tensor;
+    const bool asked = ask->at.context == AUTO;
+    const int least = asked                         ? LEAST_TOKENS_ASKED
+                      : turns->options->few_samples ? LEAST_TOKENS_FEW
+                                                    : LEAST_TOKENS;
     int most = 1, n = 0;
     values[n++] = ask->open[LAYOUT_CONTEXT] ? 1 : layout_context(&ask->at);
     while (ask->open[LAYOUT_CONTEXT] && !cost_is_measured(setting->cost) && most * 2 <= groups &&
-           setting->model->seq / (most * 2) >= LEAST_TOKENS &&
+           setting->model->seq / (most * 2) >= least &&
            model_context_check(setting->model, most * 2, CONTEXT_RING, tensor, NULL) == OK)
         most *= 2;
-    for (int C = most; C > 1 && n <= MOST_CONTEXTS; C /= 2)
+    for (int C = most; C > 1 && (asked || n <= MOST_CONTEXTS); C /= 2)
         values[n++] = C;
     return n;
 }

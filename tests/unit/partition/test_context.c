@@ -331,16 +331,20 @@ static void planner_solve__takes_the_best_context_of_those_tried(void **state)
 }
 
 /* AUTO divides long samples only: parts of 8,192 tokens at least. */
-static void planner_solve__divides_long_samples_only(void **state)
+static void planner_solve__divides_samples_that_are_long_or_few(void **state)
 {
     (void)state;
     static const struct {
         const char *model;
+        int context;
+        bool few;
         int layouts;
     } cases[] = {
-        {"llama3-8b:layers=3,seq=8192,dtype=bf16",   1},
-        {"llama3-8b:layers=3,seq=16384,dtype=bf16",  2},
-        {"llama3-8b:layers=3,seq=131072,dtype=bf16", 4},
+        {"llama3-8b:layers=3,seq=8192,dtype=bf16",   1, false, 1},
+        {"llama3-8b:layers=3,seq=16384,dtype=bf16",  1, false, 2},
+        {"llama3-8b:layers=3,seq=131072,dtype=bf16", 1, false, 4},
+        {"llama3-8b:layers=3,seq=8192,dtype=bf16",   1, true,  3},
+        {"llama3-8b:layers=3,seq=4096,dtype=bf16",   0, false, 4},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct bench b;
@@ -354,6 +358,8 @@ static void planner_solve__divides_long_samples_only(void **state)
         };
         struct planner_options options = {.num_microbatches = 2,
                                           .schedules = 1u << SCHEDULE_1F1B,
+                                          .few_samples = cases[i].few,
+                                          .layout.at.context = cases[i].context,
                                           .layout.open[LAYOUT_CONTEXT] = true};
         struct planner_result result = {0};
         assert_int_equal(planner_solve(&problem, &options, &result, NULL), OK);
@@ -373,7 +379,7 @@ int main(void)
         cmocka_unit_test(model_divide_tokens__leaves_a_part_of_every_flop),
         cmocka_unit_test(model_context_check__names_what_is_missing),
         cmocka_unit_test(planner_solve__takes_the_best_context_of_those_tried),
-        cmocka_unit_test(planner_solve__divides_long_samples_only),
+        cmocka_unit_test(planner_solve__divides_samples_that_are_long_or_few),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
