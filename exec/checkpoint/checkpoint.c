@@ -165,6 +165,18 @@ enum status checkpoint_history(const char *dir, struct run_history *history, str
     return rc;
 }
 
+enum status checkpoint_store(const char *dir, char **db, struct err *err)
+{
+    struct json *manifest = NULL;
+    enum status rc = checkpoint_manifest(dir, &manifest, err);
+    const char *const text = rc == OK ? json_string(json_get(manifest, "db")) : NULL;
+    *db = text ? strdup(text) : NULL;
+    if (text && !*db)
+        rc = err_nomem(err);
+    json_free(manifest);
+    return rc;
+}
+
 enum status checkpoint_norms(const char *dir, int num_layers, struct turn_norms *norms,
                              struct err *err)
 {

@@ -56,7 +56,8 @@ struct checkpoint_state {
     bool lagged; /* a window is open: write the lagged weights too, as "lagged.NAME" */
     struct run_history history; /* of rank 0 */
     struct hf_data data;        /* of rank 0; what an export says of the data */
-    double eval_loss;           /* rank 0: of an evaluation at this step; NaN: there was none */
+    const char *db;   /* of rank 0: the profile store of its plans; NULL: the default one */
+    double eval_loss; /* rank 0: of an evaluation at this step; NaN: there was none */
 };
 
 /* A checkpoint that is being written. */
@@ -106,6 +107,10 @@ enum status checkpoint_peek(const char *dir, const struct job *job, bool state,
 
 /* Read the history. A checkpoint of an older version has none. */
 enum status checkpoint_history(const char *dir, struct run_history *history, struct err *err);
+
+/* The profile store that the run was planned from, in a fresh string; NULL: the default one, or a
+ * checkpoint of an older version. ERR_SYSTEM, ERR_INPUT: there is no such checkpoint. */
+enum status checkpoint_store(const char *dir, char **db, struct err *err);
 
 /* Read the norms. The sums are zero if the checkpoint was written at the beginning of a turn. */
 enum status checkpoint_norms(const char *dir, int num_layers, struct turn_norms *norms,

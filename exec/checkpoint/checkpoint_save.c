@@ -166,6 +166,7 @@ static struct json *describe(const struct checkpoint_state *state, int num_ranks
     const struct job *job = state->job;
     const struct progress *progress = state->progress;
     struct json *root = json_object_new();
+    char db[PATH_MAX];
     json_add_string(root, "format", "elapse-checkpoint");
     json_add_int(root, "schema", CHECKPOINT_SCHEMA);
     json_add_string(root, "run", state->run_id);
@@ -185,6 +186,8 @@ static struct json *describe(const struct checkpoint_state *state, int num_ranks
     }
     json_add_string(root, "optimizer", job_optimizer_name(job));
     json_add_int(root, "seed", (int64_t)job->train.seed);
+    if (state->db && realpath(state->db, db))
+        json_add_string(root, "db", db);
     add_model(root, &job->model, &state->data);
     json_add_parsed(root, "job", job->json);
     return root;

@@ -1,8 +1,10 @@
 /* exec/commands/exec_train.c - train a job on the ranks. */
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
+#include "exec/checkpoint/checkpoint.h"
 #include "exec/checkpoint/owned_folder.h"
 #include "exec/commands/exec_begin.h"
 #include "exec/commands/exec_command.h"
@@ -62,6 +64,23 @@ static void read_losses(const char *text, int rank, struct trainer_options *opti
     options->yield_step = back;
 }
 
+/* The store that a run was planned from, so that it keeps its plan. One that is gone is said. */
+static enum status store_of_run(const struct comm *comm, const char *checkpoint, char **db,
+                                struct err *err)
+{
+    const enum status rc = comm_agree(comm, checkpoint_store(checkpoint, db, err), err);
+    if (rc != OK || !*db || access(*db, R_OK) == 0)
+        return rc;
+    if (comm->rank == 0)
+        fprintf(stderr,
+                "elapse: note: the run was planned from store '%s', which is gone; the default one "
+                "is taken\n",
+                *db);
+    free(*db);
+    *db = NULL;
+    return OK;
+}
+
 static enum status run_train(const struct exec_command *command, struct call *call, struct err *err)
 {
     struct option_list set = {0};
@@ -112,6 +131,7 @@ static enum status run_train(const struct exec_command *command, struct call *ca
     struct cores cores;
     struct json *summary = NULL;
     struct checkpoint_choice weights = {0};
+    char *db = NULL;
     int lock = -1; /* rank 0: of the folder of a run that is resumed */
     struct command_line line = COMMAND_LINE(table, 1);
     enum status rc = exec_parse(command, call, &line, err);
@@ -152,6 +172,10 @@ static enum status run_train(const struct exec_command *command, struct call *ca
         options.resume = weights.dir;
     else if (options.init)
         options.init = weights.dir;
+    if (rc == OK && options.resume && !options.db)
+        rc = store_of_run(call->comm, options.resume, &db, err);
+    if (!options.db)
+        options.db = db;
     THEN(exec_bind(call, (int)threads, &cores, err));
     if (rc == OK) {
         options.heeds_signals = catch_stop_signals;
@@ -178,6 +202,7 @@ static enum status run_train(const struct exec_command *command, struct call *ca
     json_free(summary);
     job_clear(&job);
     checkpoint_choice_clear(&weights);
+    free(db);
     if (lock >= 0)
         close(lock);
     return rc;

@@ -167,6 +167,7 @@ static struct checkpoint_state describe_state(const struct trainer *t,
         .lagged = t->probe.open,
         .history = trainer_history(t),
         .data = describe_data(t),
+        .db = t->options->db,
         .eval_loss = t->evaluated_step == t->progress.step ? t->evaluated.loss : NAN};
 }
 

@@ -352,6 +352,15 @@ within() { # a checkpoint as the shell completes its name
         [ -d "$tmp/within/checkpoint-14" ] && [ ! -e "$tmp/within/checkpoint-4/metrics.jsonl" ] && same_run k1 within
 }
 verify "resumed from a checkpoint named with a slash, the run goes on around it" within
+stored() { # what it is planned from: the store's file is opened, and a note says where it is gone
+    "$elapse" profiles import bridge/torch/tests/small/profile.json --db "$tmp/own.db" >/dev/null &&
+        train job stored -n 1 --steps 3 --db "$tmp/own.db" && grep -q '"db": *"[^"]*/own.db"' "$tmp/stored/checkpoint-3/manifest.json" &&
+        echo "no store" >"$tmp/own.db" &&
+        ! "$elapse" train --resume "$tmp/stored" -n 1 2>"$tmp/stored.err" && says stored "own.db" &&
+        rm "$tmp/own.db" && "$elapse" train --resume "$tmp/stored" -n 1 --json >/dev/null 2>"$tmp/stored.err" &&
+        says stored "own.db', which is gone" && same_run k1 stored
+}
+verify "a resumed run plans from the store of its run" stored
 held() { # an older start of the run still trains; it prunes a checkpoint, then ends
     local holder
     cp -r "$tmp/k1" "$tmp/held"
