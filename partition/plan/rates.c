@@ -177,6 +177,9 @@ int64_t rates_run_samples(const struct job *job, const struct plan *plan, int64_
     const int64_t all = mul_saturated(num_samples, job->train.epochs);
     const int64_t step = plan_samples(plan);
     const int64_t limit = mul_saturated(job->train.max_steps, step);
+    if (job->data.kind == DATA_SYNTHETIC && job->data.train_samples == 0 &&
+        job->train.tokens == 0 && job->data.documents == 0 && job->train.max_steps == 0)
+        return 0; /* its samples are a round figure that nobody asked for */
     return job->train.max_steps > 0 && limit < all ? limit : all;
 }
 

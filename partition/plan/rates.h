@@ -48,7 +48,7 @@ struct run_cost {
 };
 struct run_cost run_cost_of(const struct cluster *cluster, int64_t run_ns);
 /* Samples of the job's whole run by this plan, with num_samples in an epoch; INT64_MAX if it
- * overflows. */
+ * overflows; 0 where the job says neither samples, tokens, documents nor steps. */
 int64_t rates_run_samples(const struct job *job, const struct plan *plan, int64_t num_samples);
 /* Time of this number of samples at this rate; INT64_MAX if it overflows. */
 int64_t rates_run_ns(int64_t samples, double samples_per_s);
