@@ -34,7 +34,8 @@
 struct request {
     const char *from; /* the framework of --from */
     /* Short for --set model=... and so on; NULL: not given. */
-    const char *model, *cluster, *seq, *batch, *tokens, *dtype, *optimizer, *price, *framework;
+    const char *model, *cluster, *seq, *batch, *tokens, *dtype, *optimizer, *price, *framework,
+        *headroom;
     const char *target; /* of --for */
     const char *job_path, *db_path, *out_path;
     const char *cost, *efficiency, *calibration; /* short for --set cost.source=... and so on */
@@ -47,7 +48,7 @@ struct request {
     bool stages;     /* print all of them */
 };
 
-enum { MOST_SHORTS = 12 }; /* options that are short for --set */
+enum { MOST_SHORTS = 13 }; /* options that are short for --set */
 
 /* --- solving ------------------------------------------------------------------------------- */
 
@@ -480,6 +481,9 @@ static enum status run(const struct command *command, int argc, char **argv, str
         OPTION("optimizer", STRING, &q.optimizer, "NAME", "optimizer (train.optimizer.kind)",
                .names = optimizer_kind_names),
         OPTION("price", STRING, &q.price, "X", "of a device and hour (cluster.price)"),
+        OPTION("headroom", STRING, &q.headroom, "X",
+               "share of a device's memory to keep free (pipeline.headroom; default 8%, with a "
+               "framework 12%)"),
         OPTION("framework", STRING, &q.framework, "NAME",
                "what launches the kernels (train.framework)"),
         OPTION("cost", STRING, &q.cost, "NAME",
@@ -513,6 +517,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
     } shorts[MOST_SHORTS] = {
   /* applied from the last to the first */
         {"cluster.price",        q.price                  },
+        {"pipeline.headroom",    q.headroom               },
         {"model.seq",            q.seq                    },
         {"model",                q.from ? NULL : q.model  },
         {"cluster",              q.from ? NULL : q.cluster},

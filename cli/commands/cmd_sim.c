@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/plans/plan_memory.h"
 #include "cli/plans/calibrated.h"
 #include "cli/base/command.h"
 #include "cli/simulate/chakra_file.h"
@@ -125,6 +126,22 @@ static const struct row_table device_table = ROW_TABLE(
 static const struct row_table traffic_table =
     ROW_TABLE(sim_traffic, TRAFFIC(from), TRAFFIC(to), TRAFFIC(bytes));
 
+static int64_t limit_of(const struct step_answer *a, int i)
+{
+    return a->cluster.devices[a->result.devices[i].device].mem_bytes;
+}
+
+/* Bytes that a simulated device has left. */
+static int64_t left_of(const struct step_answer *a, int i)
+{
+    return limit_of(a, i) - a->result.devices[i].peak_bytes;
+}
+
+static double margin_of(const struct step_answer *a)
+{
+    return plan_margin_of(a->headroom, &a->model, &a->cost.cost).memory;
+}
+
 /* Add the answer to the JSON. pool_bytes[k] is the memory that the executor's kernels keep on rank
  * k. NULL: the profile does not say. */
 static void add_result(struct json *json, const struct step_answer *a, const int64_t *pool_bytes,
@@ -154,6 +171,16 @@ static void add_result(struct json *json, const struct step_answer *a, const int
     rows_to_json(json, "traffic", &traffic_table, result->traffic, result->num_traffic);
     json_add_int(json, "allreduce_ns", result->allreduce_ns);
     json_add_int(json, "allreduce_exposed_ns", result->allreduce_exposed_ns);
+    bool limited = false, tight = false;
+    for (int i = 0; i < result->num_devices; i++) {
+        limited = limited || limit_of(a, i) != INT64_MAX;
+        tight =
+            tight || plan_memory_tight(result->devices[i].peak_bytes, limit_of(a, i), margin_of(a));
+    }
+    if (limited) {
+        json_add_double(json, "memory_headroom", margin_of(a));
+        json_add_bool(json, "memory_tight", tight);
+    }
     json_add_bool(json, "links_shared", result->shared);
     if (a->searched.judged > 0)
         searched_add(json_add_object(json, "searched"), &a->searched, !no_wall);
@@ -214,6 +241,12 @@ static void print_step(const struct step_answer *a, const int64_t *pool_bytes, b
         }
         printf("\n");
     }
+    int fullest = 0;
+    for (int i = 1; i < result->num_devices; i++)
+        fullest = left_of(a, i) < left_of(a, fullest) ? i : fullest;
+    if (plan_memory_print_tight(result->devices[fullest].peak_bytes, limit_of(a, fullest),
+                                margin_of(a)))
+        printf(" (device %d)\n", result->devices[fullest].device);
     if (pool_bytes) {
         int64_t most = 0;
         for (int k = 0; k < plan->num_ranks; k++)

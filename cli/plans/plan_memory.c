@@ -40,11 +40,32 @@ void plan_memory_clear(struct plan_memory *memory)
     *memory = (struct plan_memory){0};
 }
 
-struct plan_margin plan_margin_of(const struct model *model, const struct cost *cost)
+struct plan_margin plan_margin_of(double headroom, const struct model *model,
+                                  const struct cost *cost)
 {
     const double doubt = framework_memory_doubt(model->framework, cost->memory_factor);
-    return doubt > 1 ? (struct plan_margin){.memory = 1 - 1 / doubt, .nearly = 0.05}
-                     : (struct plan_margin){.memory = 0.08, .nearly = 0.02};
+    struct plan_margin margin = doubt > 1
+                                    ? (struct plan_margin){.memory = 1 - 1 / doubt, .nearly = 0.05}
+                                    : (struct plan_margin){.memory = 0.08, .nearly = 0.02};
+    margin.memory = headroom > 0 ? headroom : margin.memory;
+    return margin;
+}
+
+bool plan_memory_tight(int64_t peak_bytes, int64_t limit_bytes, double headroom)
+{
+    return limit_bytes != INT64_MAX && (double)peak_bytes > (double)limit_bytes * (1 - headroom);
+}
+
+bool plan_memory_print_tight(int64_t peak_bytes, int64_t limit_bytes, double headroom)
+{
+    char left[32], all[32], free_bytes[32];
+    if (!plan_memory_tight(peak_bytes, limit_bytes, headroom))
+        return false;
+    printf("tight: %s of %s are left, the headroom is %s",
+           format_bytes(limit_bytes - peak_bytes, left, sizeof left),
+           format_bytes(limit_bytes, all, sizeof all),
+           format_bytes((int64_t)(headroom * (double)limit_bytes), free_bytes, sizeof free_bytes));
+    return true;
 }
 
 static void set_limits(const struct setting *setting, const struct plan *plan, int64_t *limits)
@@ -127,7 +148,7 @@ enum status plan_memory_find(const struct setting *setting, const struct plan *p
                                        .peak_bytes = ranks[least].peak_bytes,
                                        .limit_bytes = limits[least],
                                        .parts = ranks[least].parts,
-                                       .margin = plan_margin_of(setting->model, setting->cost)};
+                                       .margin = plan_margin_of(0, setting->model, setting->cost)};
         ranks = NULL;
         rc = find_host(setting, plan, &workload, memory, err);
     }
@@ -150,6 +171,10 @@ void plan_memory_add(struct json *json, const struct plan_memory *memory)
     json_add_int(json, "memory_rank", memory->rank);
     if (memory->limit_bytes != INT64_MAX)
         json_add_int(json, "memory_limit_bytes", memory->limit_bytes);
+    json_add_double(json, "memory_headroom", memory->margin.memory);
+    json_add_bool(
+        json, "memory_tight",
+        plan_memory_tight(memory->peak_bytes, memory->limit_bytes, memory->margin.memory));
     struct json *ranks = json_add_array(json, "memory_ranks");
     for (int k = 0; k < memory->num_ranks; k++)
         add_parts(json_add_object(ranks, NULL), &memory->ranks[k].parts);

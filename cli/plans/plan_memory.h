@@ -15,7 +15,9 @@
 struct plan_margin {
     double memory, nearly;
 };
-struct plan_margin plan_margin_of(const struct model *model, const struct cost *cost);
+/* headroom: a job's, in place of `memory`; 0: none. */
+struct plan_margin plan_margin_of(double headroom, const struct model *model,
+                                  const struct cost *cost);
 
 struct plan_memory {
     struct rank_memory *ranks; /* owned; of each rank of a pipeline */
@@ -37,10 +39,15 @@ void plan_memory_clear(struct plan_memory *memory);
 enum status plan_memory_find(const struct setting *setting, const struct plan *plan,
                              struct plan_memory *memory, struct err *err);
 /* Append memory {part: bytes}, memory_rank, where it is limited memory_limit_bytes, memory_ranks[]
- * with the parts of each rank at its peak, and where the optimizer is on the host host_bytes, update_ns and device_update_ns. */
+ * and memory_headroom, memory_tight, with the parts of each rank at its peak, and where the optimizer is on the host host_bytes, update_ns and device_update_ns. */
 void plan_memory_add(struct json *json, const struct plan_memory *memory);
 /* "needs 113 GiB, a device has 40.0 GiB: weights 25.1 GiB, ...". Returns text. */
 const char *plan_memory_needs(const struct plan_memory *memory, char *text, size_t size);
+/* Whether less is left than the headroom. */
+bool plan_memory_tight(int64_t peak_bytes, int64_t limit_bytes, double headroom);
+/* Print "tight: 4.86 MiB of 80.0 GiB are left, the headroom is 6.40 GiB" and return true where less is left than
+ * the headroom. */
+bool plan_memory_print_tight(int64_t peak_bytes, int64_t limit_bytes, double headroom);
 /* Print a line where memory is limited, and one where the optimizer is on the host. */
 void plan_memory_print(const struct plan_memory *memory);
 

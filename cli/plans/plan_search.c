@@ -162,7 +162,8 @@ static enum status prefer_safe(const struct job *job, const struct run_state *st
     struct job less = *job; /* borrows all but the cluster */
     struct planner_result safe = {0};
     struct err why = {0};
-    const struct plan_margin margin = plan_margin_of(&job->model, engine->setting.cost);
+    const struct plan_margin margin =
+        plan_margin_of(job->pipeline.headroom, &job->model, engine->setting.cost);
     if (plan_memory_share(&result->plan, &job->cluster) <= 1 - margin.memory)
         return OK;
     less.cluster = (struct cluster){0};
@@ -317,9 +318,10 @@ static enum status may_differ(const struct job *job, struct plan_judge *engine,
                               const struct planner_result *result, bool *differs, struct err *err)
 {
     int64_t step_ns = 0;
-    *differs = !result->searched.complete ||
-               plan_memory_share(&result->plan, &job->cluster) >
-                   1 - plan_margin_of(&job->model, engine->setting.cost).memory;
+    *differs =
+        !result->searched.complete ||
+        plan_memory_share(&result->plan, &job->cluster) >
+            1 - plan_margin_of(job->pipeline.headroom, &job->model, engine->setting.cost).memory;
     if (*differs)
         return OK;
     const enum status rc = plan_judge_step(engine, &result->plan, &step_ns, err);

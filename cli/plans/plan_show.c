@@ -25,6 +25,7 @@ enum status plan_answer_finish(const struct job *job, const struct cost *cost,
     const struct plan *plan = &answer->result.plan;
     const struct cost_query query = cost_query_of(job);
     enum status rc = plan_memory_find(&setting, plan, &answer->memory, &answer->err);
+    answer->memory.margin = plan_margin_of(job->pipeline.headroom, &job->model, cost);
     answer->rates = rates_of_step(&job->model, &job->cluster, plan, job->train.dtype,
                                   answer->result.samples_per_s);
     const struct step_claim claim = {.setting = &setting,
@@ -505,11 +506,10 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
     print_beaten(answer, released);
     plan_memory_print(&answer->memory);
     print_stages(answer, all_stages);
-    const double share = plan_memory_share(plan, &job->cluster);
     const bool judged = result->best[0].judged_ns > 0;
     const struct plan_margin margin = answer->memory.margin;
-    if (share > 1 - margin.memory) {
-        printf("the memory of a device is full to %.1f %%", 100 * share);
+    if (plan_memory_print_tight(answer->memory.peak_bytes, answer->memory.limit_bytes,
+                                margin.memory)) {
         if (judged && result->searched.complete)
             printf(": plans with more room are slower by more than %.0f %%", 100 * margin.nearly);
         else if (judged)

@@ -47,6 +47,9 @@ static const struct {
      "where frozen layers run: %s (default: as the job; without one spread)",                                                                 "first spread cached"    },
     {"cut",               NULL,                         "N,N,...", "items per stage (default: the planner's)",                                ""                       },
     {"recompute",         "pipeline.recompute",         "MODE",    "%s (default never)",                                                      NULL                     },
+    {"headroom",          "pipeline.headroom",          "X",
+     "share of a device's memory to keep free (default 8%%, with a framework 12%%); a step with "
+     "less is tight",                                                                                                                         ""                       },
     {"recompute-layers",  "pipeline.recompute_layers",  "N",
      "layers of a stage that --recompute layer runs again (default: as many as the memory needs)",                                            ""                       },
     {"tensor",            "pipeline.tensor",            "T",

@@ -163,6 +163,8 @@ struct job {
         enum offload_choice offload;
         bool recompute_auto;
         enum recompute_mode recompute; /* RECOMPUTE_FIT unless the job says another */
+        double
+            headroom; /* share of a device's memory that plans keep free; 0: as framework and costs ask */
         int recompute_layers; /* of each stage, with RECOMPUTE_LAYER; AUTO: what the memory needs */
         bool frozen_auto;
         enum frozen_placement frozen;
