@@ -146,6 +146,13 @@ static enum status hold_unreadable(const struct trainer *t, enum status rc, stru
     return OK;
 }
 
+static void hint_saved(const struct trainer *t, struct err *err)
+{
+    if (t->trains && t->last_saved == t->progress.step)
+        err_hint(err, "saved: %s; when this is fixed, continue with: elapse train --resume %s",
+                 COUNT_TEXT(t->progress.step, "step"), SHELL_PATH(t->out));
+}
+
 /* If metrics could not be written or samples not be read, the run ends here, on all ranks, after its
  * checkpoint. */
 static enum status end_faulty(struct trainer *t, bool *alone, struct err *err)
@@ -155,9 +162,7 @@ static enum status end_faulty(struct trainer *t, bool *alone, struct err *err)
     if (rc == OK)
         return OK;
     *alone = false;
-    if (t->trains && t->last_saved == t->progress.step)
-        err_hint(&why, "saved: %s; when this is fixed, continue with: elapse train --resume %s",
-                 COUNT_TEXT(t->progress.step, "step"), SHELL_PATH(t->out));
+    hint_saved(t, &why);
     return err_copy(err, &why);
 }
 
@@ -226,10 +231,12 @@ static enum status sum_up(struct trainer *t, const struct evaluation *before,
     struct json *got =
         trainer_summary(t, &counts, before, after, digest, comm_now_ns(t->comm) - start_ns);
     rc = run_files_finish(t->files, got, t->train_ns, err);
-    if (rc == OK)
+    if (rc == OK) {
         *summary = got;
-    else
+    } else {
+        hint_saved(t, err);
         json_free(got);
+    }
     return rc;
 }
 

@@ -250,6 +250,7 @@ kinds=("kill_one time rank" "kill_one sync rank" "kill_one change rank" "kill_on
     "fail_from open ENOSPC" "fail_from open EIO" "fail_from truncate ENOSPC" "fail_from truncate EROFS" "fail_from truncate EIO"
     "fail_from file EROFS" "fail_from file ENOSPC" "fail_from file EIO")
 [ -z "${CHAOS_KINDS:-}" ] || mapfile -t kinds < <(printf '%s\n' "${kinds[@]}" | grep -E "$CHAOS_KINDS")
+[ ${#kinds[@]} -gt 0 ] || { echo "chaos: no kind matches '$CHAOS_KINDS'"; exit 2; }
 kills=0 turn=0 end_ms=$(($(now_ms) + budget_s * 1000)) longest_ms=$whole_ms
 while :; do
     kind=${kinds[turn % ${#kinds[@]}]}
