@@ -15,6 +15,7 @@
 
 enum { NONE = -1, PANEL = 4 };
 #define LOST 1e-12 /* of a column's diagonal: less is rounding alone */
+#define LARGE 1e20 /* times that diagonal */
 
 /* Also compile for wider registers, chosen at run time. Without contraction the bits are the same. */
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) &&                            \
@@ -391,7 +392,8 @@ static void add_child(struct normal *n, const struct front *child, const double 
 }
 
 /* Eliminate the columns of a panel within it; their pivots. whole: the diagonal before any elimination.
- * What rounding has left of a pivot is lost; a small one stands for it. */
+ * What rounding has left of a pivot is lost. A large one stands for it, which holds its unknown still
+ * (Wright, SIAM J. Optimization, 1999): a small one would divide the column's rounding by itself. */
 WIDE static void factor_panel(double *work, int width, int first, int num, const double *whole,
                               double *pivot)
 {
@@ -404,7 +406,7 @@ WIDE static void factor_panel(double *work, int width, int first, int num, const
             for (int i = c; i < width; i++)
                 column[i] -= times * before[i];
         }
-        pivot[t] = column[c] > LOST * whole[c] ? column[c] : LOST * whole[c];
+        pivot[t] = column[c] > LOST * whole[c] ? column[c] : LARGE * whole[c];
         column[c] = pivot[t];
         for (int i = c + 1; i < width; i++)
             column[i] /= pivot[t];

@@ -40,8 +40,8 @@ struct normal {
 enum status normal_init(const struct sparse_rows *rows, struct normal *normal, struct err *err);
 void normal_clear(struct normal *normal);
 
-/* Factor A^T W A; weight[num_rows], each above 0. Where rounding takes a pivot away, a small one stands
- * for it, so the factor is a close approximation. */
+/* Factor A^T W A; weight[num_rows], each above 0. Where rounding takes a pivot away, a large one stands
+ * for it, so the factor is a close approximation that leaves this unknown alone. */
 void normal_factor(struct normal *normal, const double *weight);
 
 /* Replace b by x, [column]. */

@@ -264,6 +264,21 @@ static void shares_solve__settles_on_uneven_stages(void **state)
     }
 }
 
+/* Late systems are close to singular: a pivot that rounding took away once ended this one in NaN. */
+static void shares_solve__outlives_lost_pivots(void **state)
+{
+    (void)state;
+    struct plan_case c = {0};
+    struct err err = {0};
+    stage_items(&c, SCHEDULE_1F1B, 16, 1, 128, 60);
+    const struct setting setting = {&c.model, &c.cluster, &c.cost};
+    case_must(plan_set_shares(&setting, 0.9, &c.plan, &err), &err);
+    for (int s = 0; s < c.plan.num_stages; s++)
+        assert_true(shares_mean(&c.plan.shares, s) <= 0.9 + 1e-12);
+    assert_int_equal(step_ns(&c), c.plan.step_ns);
+    plan_case_clear(&c);
+}
+
 /* GPipe and 1F1B of equal stages whose mean share is rho, at least one half, of which each stage spends
  * enough on the way through the pipeline: (K - 1)(f + i) + M (f + i + (1 - rho) w). */
 static void shares_solve__shortens_equal_stages_by_their_share(void **state)
@@ -297,6 +312,7 @@ int main(void)
         cmocka_unit_test(crash_solve__ends_when_highs_does),
         cmocka_unit_test(crash_solve__is_as_good_as_every_point_of_a_grid),
         cmocka_unit_test(shares_solve__settles_on_uneven_stages),
+        cmocka_unit_test(shares_solve__outlives_lost_pivots),
         cmocka_unit_test(shares_solve__shortens_equal_stages_by_their_share),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
