@@ -7,8 +7,10 @@
 #   RESULTS=FILE   where the lines go (default OUT/results.jsonl)
 #   WORKLOADS="vit vit-tuned minilm gpt gpt-kjv llama-kjv"   SEEDS="1 2 3 4 5"
 #   ARMS="static closed-1/3 closed-1/5 closed-1/2 gradient-norm plateau safe"
-#                  also table-0,0,3,5 (F by turn), closed-1/3-anneal, ARM+KEY=VALUE (an override), and
-#                  safe-NAME, to keep runs of another build (ELAPSE=FILE) apart
+#                  also table-0,0,3,5 (F by turn), closed-1/3-anneal, shares-0.5 (of all weight gradients),
+#                  autofreeze, ARM+KEY=VALUE (an override), and safe-NAME, to keep runs of another build
+#                  (ELAPSE=FILE) apart
+#   MICROBATCHES=1  a step, where RANKS is 1; shares need some
 #   CIFAR10=DIR SST2=DIR SHAKESPEARE=DIR MINILM=DIR   data and weights; a workload without them is left out
 #   ROUND=1        a number for runs of another machine: tables compare runs of one round
 #   RANKS=1        processes a run; with one, accuracy and loss are those of any K, and processor seconds
@@ -18,7 +20,7 @@ cd "$(dirname "$0")/../.."
 out=${1:-build/freezing}
 elapse=${ELAPSE:-build/bin/elapse}
 cifar=${CIFAR10:-data/cifar10} sst2=${SST2:-data/sst2} shakespeare=${SHAKESPEARE:-data/tinyshakespeare}
-minilm=${MINILM:-build/minilm} ranks=${RANKS:-1}
+minilm=${MINILM:-build/minilm} ranks=${RANKS:-1} microbatches=${MICROBATCHES:-1}
 mkdir -p "$out"
 out=$(realpath "$out") cifar=$(realpath -m "$cifar") sst2=$(realpath -m "$sst2")
 shakespeare=$(realpath -m "$shakespeare") minilm=$(realpath -m "$minilm")
@@ -113,20 +115,34 @@ start_of() {
     esac
 }
 of_arm() {
-    local arm=$1
-    while [[ $arm = *+* ]]; do
-        echo "${arm##*+}"
-        arm=${arm%+*}
-    done
+    local arm=${1%%+*}
     case $arm in
     static) echo "freeze.policy=none" ;;
     startup) printf '%s\n' freeze.policy=none train.max_steps=1 ;; # what is no training: opening, evaluation
     closed-*-anneal) printf '%s\n' freeze.policy=closed-form "freeze.alpha=$(cut -d- -f2 <<<"$arm")" freeze.anneal=true ;;
     closed-*) printf '%s\n' freeze.policy=closed-form "freeze.alpha=${arm#closed-}" ;;
     safe-*) echo "freeze.policy=safe" ;; # with ELAPSE, of another build
+    shares-*) echo "freeze.policy=timed" ;;
     table-*) printf '%s\n' freeze.policy=table "freeze.table=[${arm#table-}]" ;;
     *) echo "freeze.policy=$arm" ;;
     esac
+    [ "$arm" = "$1" ] || tr + '\n' <<<"${1#*+}" # overrides come last
+}
+
+# One rank waits for each backward, so all have one share: a plan of the job that says so.
+plan_of_shares() { # JOB SHARE PLAN OVERRIDES...
+    local job=$1 share=$2 plan=$3
+    shift 3
+    "$elapse" plan "$job" -o "$plan" "$@" --set freeze.policy=none --set pipeline.num_stages=1 \
+        --set 'cluster={"nodes": 1, "devices_per_node": 1, "kind": "cpu"}' &&
+        python3 - "$plan" "$share" <<'PY'
+import json, sys
+with open(sys.argv[1]) as f:
+    plan = json.load(f)
+plan["shares"] = [[float(sys.argv[2])] * plan["microbatches"]]
+with open(sys.argv[1], "w") as f:
+    json.dump(plan, f)
+PY
 }
 
 train() { # WORKLOAD ARM SEED
@@ -134,12 +150,18 @@ train() { # WORKLOAD ARM SEED
     grep -qF "\"workload\":\"$workload\",\"arm\":\"$arm\",\"seed\":$seed," "$results" && return
     dir=$out/runs/$workload-${arm//\//of}-$seed
     while read -r set; do sets+=(--set "$set"); done < <(of_workload "$workload" && of_arm "$arm")
-    [ "$ranks" != 1 ] || sets+=(--threads 1 --set pipeline.num_microbatches=1)
+    [ "$ranks" != 1 ] || sets+=(--threads 1 --set pipeline.num_microbatches="$microbatches")
     start=$(start_of "$workload")
     [ -z "$start" ] || sets+=(--init "$start")
     say "$workload $arm, seed $seed"
     rm -rf "$dir"
     mkdir -p "$out/runs"
+    if [[ $arm = shares-* ]]; then
+        set=${arm#shares-}
+        plan_of_shares "examples/freezing/$workload.json" "${set%%+*}" "$dir.plan" --set data.path="$(of_workload "$workload" |
+            sed -n 's/^data.path=//p')" --set pipeline.num_microbatches="$microbatches" >"$dir.log" 2>&1 || { tail -3 "$dir.log" >&2; return 1; }
+        sets+=(--plan "$dir.plan")
+    fi
     TIMEFORMAT='%U %S'
     { time "$elapse" train "examples/freezing/$workload.json" -n "$ranks" --out "$dir" "${sets[@]}" \
         --set "train.seed=$seed" --trace-steps 0 --json >"$dir.json" 2>"$dir.log"; } 2>"$dir.cpu" ||
