@@ -6,7 +6,8 @@
 A job draws a model, a cluster and a handful of keys (formats, tensor, context, experts, shards, offload,
 recompute, adapters, packing, pods, timed shares, schedules). Then:
 
-  same       plan, plan --set of its own text, sim --step and the library (LIBRARY: libelapse.so) say one step
+  same       plan, plan --set of its own text, sim --step and the library (LIBRARY: libelapse.so) say one step; the library,
+             which does not prefer room in memory, one of those that plan has found
   file       the plan, written and simulated by sim --step --plan, takes the step that it says
   whole run  sim --plan runs its first epoch at that step
   auto       a search over a key is not slower than any value that the key is fixed to, by 0.5 %
@@ -152,7 +153,7 @@ def check(tool, rng):
     path, file = f"{tool.folder}/job.json", f"{tool.folder}/plan.json"
     with open(path, "w", encoding="utf-8") as out:
         json.dump(nested(question), out)
-    again, _ = tool.ask("plan", path, "-o", file, "--work", WORK)
+    again, _ = tool.ask("plan", path, "-o", file, "--work", WORK, "--explain")
     same = ("step_ns", "pipeline_length", "replicas", "tensor", "cut", "schedule", "recompute", "memory_bytes")
     tool.law("same", again and all(again.get(k) == plan.get(k) for k in same), base, "its job as a file is another answer")
     if again:
@@ -165,7 +166,8 @@ def check(tool, rng):
                      f"sim --plan {run and run['epochs'][0]['step_ns']}, plan {again['step_ns']}")
     if tool.library and again:
         lib = tool.library.text(nested(question))
-        tool.law("library", lib and (lib["step_ns"] == again["step_ns"] or not again["searched"]["complete"]), base,
+        found = [again["step_ns"]] + [one["step_ns"] for one in again["best"]]
+        tool.law("library", lib and (lib["step_ns"] in found or not again["searched"]["complete"]), base,
                  f"library {lib and lib['step_ns']}, plan {again and again['step_ns']}")
     # What is searched is not worse than a fixed value, if that value is among what is searched.
     wide = {**searched, **{k: "auto" for k in open_keys if k not in question[3]}}
