@@ -385,10 +385,11 @@ chmod +x "$tmp/once"
 ELAPSE_ONLY_BINARIES=1 expect "run.sh: a second try counts where it is asked for" 1 '^1 passed, 1 failed$' \
     env TEST_RETRIES=1 tests/run.sh "$tmp/once" "$tmp/dies"
 verify "run.sh: and says what failed at first" grep -q '^failed at first: once$' "$tmp/expect.out"
-printf '#!/bin/bash\nsleep 2\necho "not ok - late"\n' >"$tmp/fails-late"
+until=$(($(date +%s) + 8)) # a busy machine starts the test before it; the test fails after it
+printf '#!/bin/bash\nuntil [ "$(date +%%s)" -gt %s ]; do sleep 0.1; done\necho "not ok - late"\n' "$until" >"$tmp/fails-late"
 chmod +x "$tmp/fails-late"
 ELAPSE_ONLY_BINARIES=1 expect "run.sh: what failed is not left out for time" 1 '^0 passed, 1 failed$' \
-    env TEST_RETRIES=1 TEST_UNTIL=$(($(date +%s) + 2)) tests/run.sh "$tmp/fails-late"
+    env TEST_RETRIES=1 TEST_UNTIL=$until tests/run.sh "$tmp/fails-late"
 rm "$tmp/tried"
 ELAPSE_ONLY_BINARIES=1 expect "run.sh: else it fails" 1 '^0 passed, 1 failed$' tests/run.sh "$tmp/once"
 printf '#!/bin/bash\n# repeated: yes\necho "ok - ${ELAPSE_TEST_ALL:-few}"\n' >"$tmp/more.sh"

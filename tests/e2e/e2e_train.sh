@@ -364,7 +364,8 @@ verify "a resumed run plans from the store of its run" stored
 held() { # an older start of the run still trains; it prunes a checkpoint, then ends
     local holder
     cp -r "$tmp/k1" "$tmp/held"
-    flock "$tmp/held" sh -c "touch '$tmp/holds'; sleep 3; rm -r '$tmp/held/checkpoint-14'" &
+    : >"$tmp/held.err"
+    flock "$tmp/held" sh -c "touch '$tmp/holds'; until grep -q 'in use' '$tmp/held.err'; do sleep 0.05; done; rm -r '$tmp/held/checkpoint-14'" &
     holder=$!
     until [ -e "$tmp/holds" ]; do sleep 0.05; done
     "$elapse" train --resume "$tmp/held" -n 2 --json >/dev/null 2>"$tmp/held.err"
