@@ -60,7 +60,7 @@ CMOCKA := $(call pkg,cmocka)
 WEBP ?= $(call pkg,libwebp)
 UNICODE := $(and $(filter 1,$(call pkg,libpcre2-8)),$(filter 1,$(call pkg,libutf8proc)))
 GPU := $(wildcard /dev/nvidiactl /dev/nvidia0 /dev/dxg)
-CUDA ?= $(if $(and $(NVCC),$(or $(GPU),$(filter cuda gpu-%,$(MAKECMDGOALS)))),1,0)
+CUDA ?= $(if $(and $(NVCC),$(wildcard exec/cuda),$(or $(GPU),$(filter cuda gpu-%,$(MAKECMDGOALS)))),1,0)
 EXEC := $(if $(filter 1111,$(MPI)$(BLAS)$(CRYPTO)$(UNICODE)),1,0)
 
 HAVE_CUDA := $(if $(filter 11,$(CUDA)$(EXEC)),1,0)

@@ -109,8 +109,9 @@ cli/plans: base
 cli/runs: base launch
 cli/simulate: base plans runs
 cli/figures: base runs simulate
+cli/faults: base simulate
 cli/frameworks: base plans simulate
-cli/commands: base launch plans runs simulate figures frameworks"
+cli/commands: base launch plans runs simulate faults figures frameworks"
 wing_breaches() {
     local file wing room may
     for room in $rooms; do

@@ -3,7 +3,7 @@
 #define ELAPSE_CLI_FAULT_TRACE_H
 
 #include "partition/base/status.h"
-#include "sim/faults/fault_run.h"
+#include "partition/cluster/fault_event.h"
 
 /* Read a CSV file of lines "AT,node,lost|back" into *events, which the caller frees, also after a
  * failure. A first line that begins with a letter is a head. AT is in seconds, and becomes at_ns;

@@ -11,6 +11,9 @@
 #include "cli/plans/plan_memory.h"
 #include "cli/plans/calibrated.h"
 #include "cli/base/command.h"
+/* wall: sim/faults */
+#include "cli/faults/sim_faults.h"
+/* wall end */
 #include "cli/simulate/chakra_file.h"
 #include "cli/runs/replay.h"
 #include "cli/simulate/snapshot_file.h"
@@ -367,10 +370,12 @@ static const struct option_rule {
     {GIVEN_ONE_STEP | GIVEN_JOB, 0, GIVEN_STEP, NULL, "needs a single step: add --step"},
     {GIVEN_SETTING | GIVEN_JOB, 0, GIVEN_STEP, NULL, "needs a single step: add --step"},
     {GIVEN_RECORD, GIVEN_STEP | GIVEN_SWEEP, 0, "record", "needs a whole run, without --step or --sweep"},
+    /* wall: sim/faults */
     {GIVEN_FAULTS, GIVEN_STEP | GIVEN_SWEEP | GIVEN_RECORD | GIVEN_PLAN, GIVEN_JOB, "faults",
      "needs a whole run of a job, without --sweep, --plan or --record"},
     {GIVEN_FAULTS | GIVEN_SLOW, 0, 0, "faults",
      "takes no --stragglers or --slow-links; its slow_per_hour slows devices"},
+    /* wall end */
     {GIVEN_CSV, 0, GIVEN_SWEEP, "csv", "needs --sweep"},
     {GIVEN_CSV | GIVEN_JSON, 0, 0, "csv", "and --json exclude each other"},
     {GIVEN_TABLE | GIVEN_CSV, 0, 0, "table", "and --csv exclude each other"},
@@ -476,12 +481,14 @@ static int list_options(struct sim_args *args, struct step_setting *settings, in
                "the plan to simulate, a file of 'elapse plan -o'"),
         OPTION("record", STRING, &args->record_path, "FILE",
                "add the run to a record store ('elapse runs', 'elapse plot')"),
+        /* wall: sim/faults */
         OPTION("faults", STRING, &args->faults, "FILE|key=value,...",
                "lose nodes: rates, policy and checkpoints (docs/faults.md), over those of "
                "cluster.faults; none: lose none"),
         OPTION("timeline", STRING, &args->timeline_path, "FILE",
                "CSV of the first run of --faults: from_ns,to_ns,part,nodes"),
         OPTION("seeds", INT, &args->seeds, "N", "runs of --faults (default 1000)", .max = 1000000),
+        /* wall end */
         OPTION("sweep", LIST, &args->sweeps, "path=v1,v2,...",
                "a table over a setting or job key (repeatable: cross product)"),
         OPTION("csv", FLAG, &args->csv, NULL, "the table as CSV"),
@@ -551,6 +558,55 @@ enum status sim_args_read(const struct command *command, int argc, char **argv,
     return rc == OK ? check_options(args, err) : rc;
 }
 
+/* wall: sim/faults */
+/* Whether the run loses nodes. ERR_INPUT: it does not, and an option of such runs is given. */
+static enum status faults_asked(const struct sim_args *args, const struct job *job, bool *faults,
+                                struct err *err)
+{
+    const bool sweep = args->sweeps.count > 0;
+    *faults = args->faults ? strcmp(args->faults, "none") != 0
+                           : job->cluster.faults && !args->step && !sweep && !args->record_path &&
+                                 !args->plan_path;
+    const char *const name = args->seeds > 0               ? "seeds"
+                             : args->timeline_path         ? "timeline"
+                             : args->threads > 0 && !sweep ? "threads"
+                                                           : NULL;
+    if (*faults || !name)
+        return OK;
+    return err_set(err, ERR_INPUT, "--%s needs --faults%s", name,
+                   strcmp(name, "threads") == 0 ? " or --sweep" : "");
+}
+/* wall end */
+
+static enum status sweep(const struct command *command, const struct sim_args *args,
+                         const struct job *job, struct err *err)
+{
+    const struct sweep_ask ask = {.job = args->job_path ? job : NULL,
+                                  .request = &args->request,
+                                  .settings = args->settings,
+                                  .num_settings = args->num_settings,
+                                  .overrides = &args->overrides,
+                                  .axes = &args->sweeps,
+                                  .step = args->step,
+                                  .json = args->json,
+                                  .csv = args->csv,
+                                  .table = args->table,
+                                  .quiet = args->quiet,
+                                  .no_wall = args->no_wall,
+                                  .threads = args->threads};
+    return sim_sweep(command, &ask, err);
+}
+
+static enum status one_step(const struct command *command, const struct sim_args *args,
+                            const struct job *job, struct err *err)
+{
+    struct step_answer answer = {0};
+    enum status rc = sim_job_step(args, job, &answer, err);
+    THEN(answer_step(command, args, &answer, err));
+    step_answer_clear(&answer);
+    return rc;
+}
+
 static enum status run_sim(const struct command *command, int argc, char **argv, struct err *err)
 {
     struct sim_args args;
@@ -559,61 +615,42 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
     enum status rc = sim_args_read(command, argc, argv, &args, &help, err);
     if (rc != OK || help)
         return rc;
-    request->options.record_ops = (args.trace_path || args.snapshot_path || args.chakra_path ||
-                                   args.ops_path || args.explain) &&
-                                  args.sweeps.count == 0;
-
+    const bool sweeps = args.sweeps.count > 0;
     struct ticker progress;
     ticker_begin(&progress, command_progress(args.quiet));
-    if (args.sweeps.count == 0) {
+    if (!sweeps) {
+        request->options.record_ops = args.trace_path || args.snapshot_path || args.chakra_path ||
+                                      args.ops_path || args.explain;
         request->options.progress = tick;
         request->options.progress_ctx = &progress;
     }
-    struct step_answer answer = {0};
     struct schedule order = {0};
     struct job job = {0};
-    const struct sweep_ask sweep = {.job = args.job_path ? &job : NULL,
-                                    .request = request,
-                                    .settings = args.settings,
-                                    .num_settings = args.num_settings,
-                                    .overrides = &args.overrides,
-                                    .axes = &args.sweeps,
-                                    .step = args.step,
-                                    .json = args.json,
-                                    .csv = args.csv,
-                                    .table = args.table,
-                                    .quiet = args.quiet,
-                                    .no_wall = args.no_wall,
-                                    .threads = args.threads};
     if (args.schedule_csv)
         rc = read_schedule(&args, &order, err);
     request->order = args.schedule_csv ? &order : NULL;
-    if (rc == OK && (args.job_path || args.sweeps.count == 0))
-        rc = sim_job_load(&args, &job, err);
-    const bool faults = args.faults ? strcmp(args.faults, "none") != 0
-                                    : job.cluster.faults && !args.step && args.sweeps.count == 0 &&
-                                          !args.record_path && !args.plan_path;
-    if (rc == OK && !faults &&
-        (args.seeds > 0 || args.timeline_path || (args.threads > 0 && args.sweeps.count == 0)))
-        rc = err_set(err, ERR_INPUT, "--%s needs --faults%s",
-                     args.seeds > 0       ? "seeds"
-                     : args.timeline_path ? "timeline"
-                                          : "threads",
-                     args.seeds > 0 || args.timeline_path ? "" : " or --sweep");
-    if (rc == OK && args.sweeps.count > 0)
-        rc = sim_sweep(command, &sweep, err);
-    else if (rc == OK && faults)
+    if (args.job_path || !sweeps)
+        THEN(sim_job_load(&args, &job, err));
+    /* wall: sim/faults */
+    bool faults = false;
+    THEN(faults_asked(&args, &job, &faults, err));
+    /* wall end */
+    if (rc != OK)
+        goto out;
+    if (sweeps)
+        rc = sweep(command, &args, &job, err);
+    /* wall: sim/faults */
+    else if (faults)
         rc = sim_faults(command, &args, &job, err);
-    else if (rc == OK && !args.step)
+    /* wall end */
+    else if (args.step)
+        rc = one_step(command, &args, &job, err);
+    else
         rc = sim_run(command, &args, &job, err);
-    else if (rc == OK) {
-        rc = sim_job_step(&args, &job, &answer, err);
-        THEN(answer_step(command, &args, &answer, err));
-    }
+out:
     job_clear(&job);
     schedule_clear(&order);
     ticker_clear(&progress, stderr);
-    step_answer_clear(&answer);
     return rc;
 }
 

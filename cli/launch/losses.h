@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "sim/faults/fault_run.h"
+#include "partition/cluster/fault_event.h"
 
 struct losses {
     struct fault_event *events; /* owned; at_ns is a step */

@@ -48,15 +48,6 @@ enum status simulate_job(const struct step_request *request, const struct job *j
 /* `JOB`: simulate the run, its baseline and the best static plan, and print them. */
 enum status sim_run(const struct command *command, const struct sim_args *args,
                     const struct job *job, struct err *err);
-/* `JOB --faults`: many runs on a cluster that loses nodes. *job is changed. ERR_INFEASIBLE: none of
- * them is done. */
-enum status sim_faults(const struct command *command, const struct sim_args *args, struct job *job,
-                       struct err *err);
-
-/* Whether the keys of a cluster's "faults" and of --faults (a file or pairs) can be read; either may be
- * NULL. ERR_INPUT names the key. */
-enum status sim_faults_check(const char *of_cluster, const char *text, struct err *err);
-
 /* A table over the settings of a step, or over the keys of a job. */
 struct sweep_ask {
     const struct job *job; /* job_open() is enough; NULL: the settings give the step */

@@ -3,7 +3,7 @@
  * Device memory comes from the arena, copies go through the staging ring; both are filled into the
  * table here. The kernels are entered by the *_install() functions of the other files, none of
  * which calls this one. Read backend_cuda_new() and open_device() first. */
-#include "exec/cuda/cuda.h"
+#include "exec/base/cuda.h"
 
 #include <cublasLt.h>
 #include <stdio.h>

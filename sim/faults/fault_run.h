@@ -36,6 +36,7 @@
 #include <stdint.h>
 
 #include "partition/base/status.h"
+#include "partition/cluster/fault_event.h"
 
 enum fault_policy { FAULT_RESTART, FAULT_SHRINK, FAULT_SPARE };
 enum fault_cause {
@@ -57,12 +58,6 @@ enum fault_part {
     FAULT_WAIT, /* for nodes */
     FAULT_LOAD, /* restarts */
     FAULT_PART_COUNT
-};
-
-struct fault_event {
-    int64_t at_ns; /* with trace_steps: a number of steps */
-    int node;
-    bool back; /* false: lost */
 };
 
 /* All durations in ns, all rates in losses per hour. */
@@ -122,10 +117,6 @@ typedef void fault_watch(void *ctx, int64_t from_ns, int64_t to_ns, enum fault_p
  * not exist, returns without being lost or is lost twice. ERR_INFEASIBLE: asynchronous checkpoints
  * that take longer to write than the interval. */
 enum status fault_setting_check(const struct fault_setting *setting, struct err *err);
-
-/* Check a trace alone: ERR_INPUT as above, ERR_NOMEM. */
-enum status fault_trace_check(const struct fault_event *trace, int count, int num_nodes,
-                              struct err *err);
 
 /* Simulate a run. plans[n] is that on n nodes, for n = 0..num_nodes; only shrink reads other plans
  * than the full one. The same seed gives the same run on every machine with the same log().

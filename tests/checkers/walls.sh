@@ -9,14 +9,14 @@ set -u
 cd "$(dirname "$0")/../.." || exit 3
 copy=$(mktemp -d "${TMPDIR:-/tmp}/elapse-walls.XXXXXX") || exit 3
 trap 'rm -rf "$copy"' EXIT
-wings=$(sed -n 's/^\([a-z/]*\)[a-z/ ]*: .*/\1/p' tests/checkers/walls.txt)
+wings=$(sed -n 's/^\([a-z/]*\)[a-z/ ]*:.*/\1/p' tests/checkers/walls.txt)
 failed=0
 
 without() { # WING: builds what is left, in $copy
     local rows folders
     rows=$(sed -n "s|^$1[a-z/ ]*: *||p" tests/checkers/walls.txt)
-    folders=$(sed -n "s|^\($1[a-z/ ]*\): .*|\1|p" tests/checkers/walls.txt)
-    [ -n "$rows" ] || { echo "no optional wing '$1' in tests/checkers/walls.txt"; return 1; }
+    folders=$(sed -n "s|^\($1[a-z/ ]*\):.*|\1|p" tests/checkers/walls.txt)
+    [ -n "$folders" ] || { echo "no optional wing '$1' in tests/checkers/walls.txt"; return 1; }
     rm -rf "$copy" && mkdir "$copy" && tar -cf - --exclude=./build --exclude=./.git . | tar -xf - -C "$copy" || return
     for folder in $folders; do rm -rf "${copy:?}/$folder"; done
     for file in $rows; do

@@ -4,8 +4,8 @@
 
 #include "cli/base/fault_trace.h"
 #include "cli/commands/measured_rows.h"
+#include "cli/faults/sim_faults.h"
 #include "cli/launch/losses.h"
-#include "cli/simulate/sim_command.h"
 #include "profiles/frameworks/command_job.h"
 #include "profiles/job/job_json.h"
 #include "profiles/job/kind_json.h"

@@ -3,6 +3,8 @@
  *
  * elastic_run() gives the turns of the run, once for each number of nodes; fault_run() loses nodes in
  * them, once for each seed. Read sim_faults() at the end first. */
+#include "cli/faults/sim_faults.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -10,9 +12,8 @@
 #include <string.h>
 
 #include "cli/base/fault_trace.h"
-#include "cli/base/restart_times.h"
 #include "cli/base/threads.h"
-#include "cli/simulate/sim_command.h"
+#include "cli/faults/restart_times.h"
 #include "partition/base/arrays.h"
 #include "partition/base/units.h"
 #include "profiles/base/clock.h"

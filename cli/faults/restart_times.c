@@ -1,4 +1,4 @@
-#include "cli/base/restart_times.h"
+#include "cli/faults/restart_times.h"
 
 #include <limits.h>
 #include <stdio.h>

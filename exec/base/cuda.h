@@ -1,10 +1,10 @@
-/* exec/cuda/cuda.h - the cuda backend: an NVIDIA GPU behind the table of exec/base/backend.h.
+/* exec/base/cuda.h - the cuda backend: an NVIDIA GPU behind the table of exec/base/backend.h.
  *
  * One rank drives one device; several ranks may share a device. Calls are issued to a stream and
  * return at once. sync() waits and reports the first failure, with the place that issued the call.
  * The wing is linked as a plugin, which exec/device/ loads. */
-#ifndef ELAPSE_EXEC_CUDA_CUDA_H
-#define ELAPSE_EXEC_CUDA_CUDA_H
+#ifndef ELAPSE_EXEC_BASE_CUDA_H
+#define ELAPSE_EXEC_BASE_CUDA_H
 
 #include "exec/base/backend.h"
 #include "partition/plan/job.h"

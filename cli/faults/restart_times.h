@@ -1,4 +1,4 @@
-/* cli/base/restart_times.h - what losses have cost a real run, for the simulator. */
+/* cli/faults/restart_times.h - what losses have cost a real run, for the simulator. */
 #ifndef ELAPSE_CLI_RESTART_TIMES_H
 #define ELAPSE_CLI_RESTART_TIMES_H
 
