@@ -367,7 +367,7 @@ static struct node *parse_postfix(struct parser *p, struct node *n)
                 call->kind = N_METHOD;
                 call->a = n->a;
                 call->text = n->b->value.text;
-                call->function = find_method(call->text);
+                call->function = find_named(NAMED_METHOD, call->text);
                 if (!call->function)
                     machine_fail(p->m, "method '%.*s' is not supported", (int)call->text.bytes,
                                  call->text.at);
@@ -397,7 +397,7 @@ static struct node *parse_test(struct parser *p, struct node *of)
     const bool no = skip(p, W_NAME, "not");
     n->a = of;
     n->text = need_name(p);
-    n->function = find_test(n->text);
+    n->function = find_named(NAMED_TEST, n->text);
     if (!n->function)
         machine_fail(p->m, "test '%.*s' is not supported", (int)n->text.bytes, n->text.at);
     if (skip(p, W_SIGN, "(")) {
@@ -429,7 +429,7 @@ static struct node *parse_unary(struct parser *p, bool filters)
             struct node *filter = node(p, N_FILTER);
             filter->a = n;
             filter->text = need_name(p);
-            filter->function = find_filter(filter->text);
+            filter->function = find_named(NAMED_FILTER, filter->text);
             if (!filter->function)
                 machine_fail(p->m, "filter '%.*s' is not supported", (int)filter->text.bytes,
                              filter->text.at);
@@ -850,7 +850,8 @@ static struct value eval_call(struct run *run, const struct node *n)
     const struct value callee = find_name(run, name);
     if (callee.kind == K_MACRO)
         return call_macro(run, callee.macro, &args);
-    const struct named *function = callee.kind == K_UNDEFINED ? find_global(name) : NULL;
+    const struct named *function =
+        callee.kind == K_UNDEFINED ? find_named(NAMED_GLOBAL, name) : NULL;
     if (!function)
         machine_fail(&run->m, "function '%.*s' is not supported", (int)name.bytes, name.at);
     return value_call(&run->m, function, NULL, &args);
@@ -924,7 +925,7 @@ static struct value eval_kind(struct run *run, const struct node *n)
         return n->value;
     case N_NAME:
         a = find_name(run, n->text);
-        if (a.kind == K_UNDEFINED && find_global(n->text))
+        if (a.kind == K_UNDEFINED && find_named(NAMED_GLOBAL, n->text))
             a.kind = K_MACRO; /* defined, and no value to write */
         return a;
     case N_CALL:

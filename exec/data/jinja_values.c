@@ -523,11 +523,42 @@ static int64_t floor_mod(int64_t a, int64_t b)
     return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
+static double of_reals(char op, double x, double y)
+{
+    switch (op) {
+    case '+':
+        return x + y;
+    case '-':
+        return x - y;
+    case '*':
+        return x * y;
+    case '/':
+        return x / y;
+    case 'd':
+        return floor(x / y);
+    default:
+        return x - y * floor(x / y);
+    }
+}
+
+static int64_t of_wholes(struct machine *m, char op, int64_t a, int64_t b)
+{
+    int64_t whole = 0;
+    if (op == '%')
+        return b == -1 ? 0 : floor_mod(a, b);
+    if (op == 'd' && b != -1)
+        return (a - floor_mod(a, b)) / b;
+    if (op == '+'   ? __builtin_add_overflow(a, b, &whole)
+        : op == '-' ? __builtin_sub_overflow(a, b, &whole)
+                    : __builtin_mul_overflow(a, b, &whole))
+        machine_fail(m, "a number is out of range");
+    return whole;
+}
+
 struct value value_arithmetic(struct machine *m, char op, const struct value *a,
                               const struct value *b)
 {
     struct value list = {0};
-    int64_t whole = 0;
     if (op == '~')
         return value_text(text_join(m, value_str(m, a), value_str(m, b)));
     if (op == '+' && a->kind == K_TEXT && b->kind == K_TEXT)
@@ -547,27 +578,9 @@ struct value value_arithmetic(struct machine *m, char op, const struct value *a,
         machine_fail(m, "'%c' of these values is not supported", op);
     if ((op == '/' || op == '%' || op == 'd') && number(b) == 0.0)
         machine_fail(m, "it divides by 0");
-    if (a->kind == K_REAL || b->kind == K_REAL || op == '/') {
-        const double x = number(a), y = number(b);
-        const double real = op == '+'   ? x + y
-                            : op == '-' ? x - y
-                            : op == '*' ? x * y
-                            : op == '/' ? x / y
-                            : op == 'd' ? floor(x / y)
-                                        : x - y * floor(x / y);
-        return (struct value){.kind = K_REAL, .real = real};
-    }
-    if ((op == '%' || op == 'd') && b->whole != -1) {
-        const int64_t rest = floor_mod(a->whole, b->whole);
-        return value_int(op == '%' ? rest : (a->whole - rest) / b->whole);
-    }
-    if (op == '%')
-        return value_int(0);
-    if (op == '+'   ? __builtin_add_overflow(a->whole, b->whole, &whole)
-        : op == '-' ? __builtin_sub_overflow(a->whole, b->whole, &whole)
-                    : __builtin_mul_overflow(a->whole, op == 'd' ? -1 : b->whole, &whole))
-        machine_fail(m, "a number is out of range");
-    return value_int(whole);
+    return a->kind == K_REAL || b->kind == K_REAL || op == '/'
+               ? (struct value){.kind = K_REAL, .real = of_reals(op, number(a), number(b))}
+               : value_int(of_wholes(m, op, a->whole, b->whole));
 }
 
 /* --- JSON --------------------------------------------------------------------------------------- */
@@ -669,17 +682,23 @@ static struct text need_text(struct machine *m, const struct value *v)
     return v->text;
 }
 
+/* `how` is that of the row in names[]. */
 #define FUNCTION(name)                                                                             \
-    static struct value name(struct machine *m, const struct value *of, const struct args *args)
-#define UNUSED(name) (void)name
+    static struct value name(                                                                      \
+        __attribute__((unused)) struct machine *m, __attribute__((unused)) const struct value *of, \
+        __attribute__((unused)) const struct args *args, __attribute__((unused)) unsigned how)
 
 FUNCTION(f_trim)
 {
     return value_text(strip(value_str(m, of), arg(args, 0, "chars"), true, true));
 }
+enum { LEFT = 1, RIGHT = 2 };
+FUNCTION(m_strip)
+{
+    return value_text(strip(need_text(m, of), arg(args, 0, NULL), how & LEFT, how & RIGHT));
+}
 FUNCTION(f_length)
 {
-    UNUSED(args);
     return value_int(value_length(m, of));
 }
 FUNCTION(f_tojson)
@@ -701,24 +720,15 @@ FUNCTION(f_tojson)
 }
 FUNCTION(f_first)
 {
-    UNUSED(args);
-    const struct value zero = value_int(0);
-    return value_item(m, of, &zero);
-}
-FUNCTION(f_last)
-{
-    UNUSED(args);
-    const struct value last = value_int(-1);
-    return value_item(m, of, &last);
+    const struct value at = value_int(how == RIGHT ? -1 : 0);
+    return value_item(m, of, &at);
 }
 FUNCTION(f_list)
 {
-    UNUSED(args);
     return (struct value){.kind = K_LIST, .list = value_items(m, of)};
 }
 FUNCTION(f_string)
 {
-    UNUSED(args);
     return value_text(value_str(m, of));
 }
 /* A text as a whole number, or cut off from a real one, or the default. */
@@ -741,35 +751,21 @@ FUNCTION(f_int)
         return value_int((int64_t)real);
     return other ? *other : value_int(0);
 }
-static struct value change_case(struct machine *m, const struct value *of, int first, int rest)
+enum { FIRST_UPPER = 1, REST_UPPER = 2 };
+FUNCTION(f_case)
 {
     const struct text text = value_str(m, of);
     char *at = machine_alloc(m, text.bytes + 1);
     for (size_t i = 0; i < text.bytes; i++) {
-        const int to = i == 0 ? first : rest;
+        const bool upper = how & (i == 0 ? FIRST_UPPER : REST_UPPER);
         const unsigned char c = (unsigned char)text.at[i];
         if (c >= 0x80)
             machine_fail(m, "upper and lower case of other than ASCII are not supported");
-        at[i] = (char)(to < 0 && c >= 'A' && c <= 'Z'   ? c + 32
-                       : to > 0 && c >= 'a' && c <= 'z' ? c - 32
-                                                        : c);
+        at[i] = (char)(!upper && c >= 'A' && c <= 'Z'  ? c + 32
+                       : upper && c >= 'a' && c <= 'z' ? c - 32
+                                                       : c);
     }
     return value_text((struct text){at, text.marks, text.bytes});
-}
-FUNCTION(f_lower)
-{
-    UNUSED(args);
-    return change_case(m, of, -1, -1);
-}
-FUNCTION(f_upper)
-{
-    UNUSED(args);
-    return change_case(m, of, 1, 1);
-}
-FUNCTION(f_capitalize)
-{
-    UNUSED(args);
-    return change_case(m, of, 1, -1);
 }
 FUNCTION(f_replace)
 {
@@ -804,50 +800,45 @@ FUNCTION(f_join)
 FUNCTION(f_default)
 {
     const struct value *other = arg(args, 0, "default_value"), *falsy = arg(args, 1, "boolean");
-    UNUSED(m);
     if (of->kind == K_UNDEFINED || (falsy && value_true(falsy) && !value_true(of)))
         return other ? *other : value_text(text_of(""));
     return *of;
 }
-/* keys, values or pairs of a mapping. */
-static struct value parts(struct machine *m, const struct value *of, bool keys, bool values)
+/* Keys, values or pairs of a mapping. MAYBE: none of an undefined value. */
+enum { KEYS = 1, VALUES = 2, MAYBE = 4 };
+FUNCTION(f_parts)
 {
     const struct value list = value_list(m);
+    if (of->kind == K_UNDEFINED && how & MAYBE)
+        return list;
     if (of->kind != K_DICT)
         machine_fail(m, "items of a value that is no mapping");
     for (int i = 0; i < of->dict->count; i++) {
         const struct pair *pair = &of->dict->pairs[i];
-        const struct value both = value_list(m);
-        list_add(m, both.list, value_text(pair->key));
+        const struct value key = value_text(pair->key), both = value_list(m);
+        list_add(m, both.list, key);
         list_add(m, both.list, pair->value);
-        list_add(m, list.list, keys && values ? both : keys ? value_text(pair->key) : pair->value);
+        list_add(m, list.list, how & KEYS && how & VALUES ? both : how & KEYS ? key : pair->value);
     }
     return list;
 }
-FUNCTION(f_items)
-{
-    UNUSED(args);
-    return of->kind == K_UNDEFINED ? value_list(m) : parts(m, of, true, true);
-}
 FUNCTION(f_reverse)
 {
-    UNUSED(args);
     const struct value none = {.kind = K_NONE};
     return value_slice(m, of, (const struct value[3]){none, none, value_int(-1)});
 }
 FUNCTION(f_safe)
 {
-    UNUSED(m);
-    UNUSED(args);
     return *of;
 }
-/* The items of which a test is true (or false). by_key: of an attribute of theirs. */
-static struct value choose(struct machine *m, const struct value *of, const struct args *args,
-                           bool by_key, bool want)
+/* The items of which a test is true (REJECT: false). BY_KEY: of an attribute of theirs. */
+enum { BY_KEY = 1, REJECT = 2 };
+FUNCTION(f_select)
 {
+    const bool by_key = how & BY_KEY, want = !(how & REJECT);
     const struct list *list = value_items(m, of);
     const struct value out = value_list(m), *name = arg(args, by_key, NULL);
-    const struct named *test = name ? find_test(need_text(m, name)) : NULL;
+    const struct named *test = name ? find_named(NAMED_TEST, need_text(m, name)) : NULL;
     struct args rest = {0};
     if (name && !test)
         machine_fail(m, "test '%.*s' is not supported", (int)name->text.bytes, name->text.at);
@@ -862,27 +853,12 @@ static struct value choose(struct machine *m, const struct value *of, const stru
     }
     return out;
 }
-FUNCTION(f_selectattr)
-{
-    return choose(m, of, args, true, true);
-}
-FUNCTION(f_rejectattr)
-{
-    return choose(m, of, args, true, false);
-}
-FUNCTION(f_select)
-{
-    return choose(m, of, args, false, true);
-}
-FUNCTION(f_reject)
-{
-    return choose(m, of, args, false, false);
-}
 FUNCTION(f_map)
 {
     const struct list *list = value_items(m, of);
     const struct value out = value_list(m), *key = arg(args, MAX_ARGS, "attribute");
-    const struct named *filter = key ? NULL : find_filter(need_text(m, arg(args, 0, NULL)));
+    const struct named *filter =
+        key ? NULL : find_named(NAMED_FILTER, need_text(m, arg(args, 0, NULL)));
     const struct args none = {0};
     if (!key && (!filter || args->count != 1))
         machine_fail(m, "map takes attribute=, or the name of a filter");
@@ -894,25 +870,12 @@ FUNCTION(f_map)
 }
 FUNCTION(f_abs)
 {
-    UNUSED(args);
     const struct value zero = value_int(0);
     return value_order(m, of, &zero) < 0 ? value_arithmetic(m, '-', &zero, of) : *of;
 }
 
 /* --- methods and functions ---------------------------------------------------------------------- */
 
-FUNCTION(m_strip)
-{
-    return value_text(strip(need_text(m, of), arg(args, 0, NULL), true, true));
-}
-FUNCTION(m_lstrip)
-{
-    return value_text(strip(need_text(m, of), arg(args, 0, NULL), true, false));
-}
-FUNCTION(m_rstrip)
-{
-    return value_text(strip(need_text(m, of), arg(args, 0, NULL), false, true));
-}
 FUNCTION(m_split)
 {
     const struct text text = need_text(m, of);
@@ -940,9 +903,8 @@ FUNCTION(m_split)
     }
     return list;
 }
-/* Whether a text begins or ends with one of the argument's texts. */
-static struct value has_end(struct machine *m, const struct value *of, const struct args *args,
-                            bool begin)
+/* Whether a text begins (LEFT) or ends with one of the argument's texts. */
+FUNCTION(m_has_end)
 {
     const struct text text = need_text(m, of);
     const struct value *word = arg(args, 0, NULL);
@@ -951,19 +913,11 @@ static struct value has_end(struct machine *m, const struct value *of, const str
     for (int i = 0; i < words->count; i++) {
         const struct text end = need_text(m, &words->items[i]);
         if (end.bytes <= text.bytes &&
-            same(end, begin ? text_part(text, 0, end.bytes)
-                            : text_part(text, text.bytes - end.bytes, text.bytes)))
+            same(end, how == LEFT ? text_part(text, 0, end.bytes)
+                                  : text_part(text, text.bytes - end.bytes, text.bytes)))
             return value_bool(true);
     }
     return value_bool(false);
-}
-FUNCTION(m_startswith)
-{
-    return has_end(m, of, args, true);
-}
-FUNCTION(m_endswith)
-{
-    return has_end(m, of, args, false);
 }
 FUNCTION(m_get)
 {
@@ -975,31 +929,14 @@ FUNCTION(m_get)
         return got;
     return other ? *other : (struct value){.kind = K_NONE};
 }
-FUNCTION(m_items)
-{
-    UNUSED(args);
-    return parts(m, of, true, true);
-}
-FUNCTION(m_keys)
-{
-    UNUSED(args);
-    return parts(m, of, true, false);
-}
-FUNCTION(m_values)
-{
-    UNUSED(args);
-    return parts(m, of, false, true);
-}
 FUNCTION(g_raise)
 {
-    UNUSED(of);
     const struct text why = need_text(m, arg(args, 0, NULL));
     machine_fail(m, "it refuses the messages: %.*s", (int)(why.bytes < 200 ? why.bytes : 200),
                  why.at);
 }
 FUNCTION(g_namespace)
 {
-    UNUSED(of);
     const struct value space = value_dict(m);
     space.dict->is_namespace = true;
     for (int i = 0; i < args->num_named; i++)
@@ -1008,7 +945,6 @@ FUNCTION(g_namespace)
 }
 FUNCTION(g_range)
 {
-    UNUSED(of);
     const struct value list = value_list(m);
     int64_t v[3] = {0, 0, 1};
     for (int i = 0; i < 3 && i < args->count; i++)
@@ -1024,7 +960,6 @@ FUNCTION(g_range)
 }
 FUNCTION(g_strftime_now)
 {
-    UNUSED(of);
     char form[64], text[128];
     const struct text asked = need_text(m, arg(args, 0, NULL));
     const time_t now = time(NULL);
@@ -1037,43 +972,48 @@ FUNCTION(g_strftime_now)
 
 /* --- tests -------------------------------------------------------------------------------------- */
 
-#define TEST(name, condition)                                                                      \
-    FUNCTION(name)                                                                                 \
-    {                                                                                              \
-        UNUSED(m);                                                                                 \
-        UNUSED(args);                                                                              \
-        return value_bool(condition);                                                              \
-    }
 static const struct value *need(struct machine *m, const struct args *args)
 {
     if (args->count < 1)
         machine_fail(m, "a test has no value to compare with");
     return &args->at[0];
 }
-TEST(t_defined, of->kind != K_UNDEFINED)
-TEST(t_undefined, of->kind == K_UNDEFINED)
-TEST(t_none, of->kind == K_NONE)
-TEST(t_string, of->kind == K_TEXT)
-TEST(t_mapping, of->kind == K_DICT && !of->dict->is_namespace)
-TEST(t_sequence, of->kind == K_LIST || of->kind == K_DICT || of->kind == K_TEXT)
-TEST(t_iterable,
-     of->kind == K_LIST || of->kind == K_DICT || of->kind == K_TEXT || of->kind == K_UNDEFINED)
-TEST(t_number, is_number(of))
-TEST(t_integer, of->kind == K_INT)
-TEST(t_float, of->kind == K_REAL)
-TEST(t_boolean, of->kind == K_BOOL)
-TEST(t_true, of->kind == K_BOOL && of->whole)
-TEST(t_false, of->kind == K_BOOL && !of->whole)
-TEST(t_callable, of->kind == K_MACRO)
-TEST(t_eq, value_equal(m, of, need(m, args)))
-TEST(t_ne, !value_equal(m, of, need(m, args)))
-TEST(t_in, value_in(m, of, need(m, args)))
-TEST(t_lt, value_order(m, of, need(m, args)) < 0)
-TEST(t_gt, value_order(m, of, need(m, args)) > 0)
-TEST(t_le, value_order(m, of, need(m, args)) <= 0)
-TEST(t_ge, value_order(m, of, need(m, args)) >= 0)
-TEST(t_odd, is_number(of) && of->whole % 2 != 0)
-TEST(t_even, is_number(of) && of->whole % 2 == 0)
+/* Whether the value is of one of these kinds, 1 << K_INT and so on. */
+FUNCTION(t_kind)
+{
+    return value_bool(how >> of->kind & 1);
+}
+FUNCTION(t_mapping)
+{
+    return value_bool(of->kind == K_DICT && !of->dict->is_namespace);
+}
+FUNCTION(t_number)
+{
+    return value_bool(is_number(of));
+}
+FUNCTION(t_is)
+{
+    return value_bool(of->kind == K_BOOL && (of->whole != 0) == how);
+}
+FUNCTION(t_odd)
+{
+    return value_bool(is_number(of) && (of->whole % 2 != 0) == how);
+}
+FUNCTION(t_equal)
+{
+    return value_bool(value_equal(m, of, need(m, args)) == how);
+}
+FUNCTION(t_in)
+{
+    return value_bool(value_in(m, of, need(m, args)));
+}
+/* Whether the two compare in one of these ways. */
+enum { LESS = 1, SAME = 2, GREATER = 4 };
+FUNCTION(t_order)
+{
+    const int order = value_order(m, of, need(m, args));
+    return value_bool(how & (order < 0 ? LESS : order > 0 ? GREATER : SAME));
+}
 FUNCTION(t_divisible)
 {
     const struct value rest = value_arithmetic(m, '%', of, need(m, args));
@@ -1097,115 +1037,100 @@ struct value value_call(struct machine *m, const struct named *named, const stru
             machine_fail(m, "'%s' with '%.*s' is not supported", named->name, (int)key.bytes,
                          key.at);
     }
-    return named->function(m, of, args);
+    return named->function(m, of, args, named->how);
 }
 
-#define FIND(table, text)                                                                          \
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++)                                      \
-        if (text_is(text, table[i].name))                                                          \
-            return &table[i];                                                                      \
-    return NULL
+enum { F = NAMED_FILTER, M = NAMED_METHOD, T = NAMED_TEST, G = NAMED_GLOBAL };
+enum {
+    TEXT = 1 << K_TEXT,
+    LIST = 1 << K_LIST,
+    DICT = 1 << K_DICT,
+    UNDEFINED = 1 << K_UNDEFINED,
+    DEFINED = ~UNDEFINED
+};
 
-const struct named *find_filter(struct text name)
-{
-    static const struct named filters[] = {
-        {"trim",       f_trim,       1,        "chars"                },
-        {"length",     f_length,     0,        NULL                   },
-        {"count",      f_length,     0,        NULL                   },
-        {"tojson",     f_tojson,     1,        "indent ensure_ascii"  },
-        {"first",      f_first,      0,        NULL                   },
-        {"last",       f_last,       0,        NULL                   },
-        {"list",       f_list,       0,        NULL                   },
-        {"string",     f_string,     0,        NULL                   },
-        {"int",        f_int,        1,        "default"              },
-        {"lower",      f_lower,      0,        NULL                   },
-        {"upper",      f_upper,      0,        NULL                   },
-        {"capitalize", f_capitalize, 0,        NULL                   },
-        {"replace",    f_replace,    3,        "old new count"        },
-        {"join",       f_join,       2,        "d attribute"          },
-        {"default",    f_default,    2,        "default_value boolean"},
-        {"d",          f_default,    2,        "default_value boolean"},
-        {"items",      f_items,      0,        NULL                   },
-        {"reverse",    f_reverse,    0,        NULL                   },
-        {"safe",       f_safe,       0,        NULL                   },
-        {"selectattr", f_selectattr, MAX_ARGS, NULL                   },
-        {"rejectattr", f_rejectattr, MAX_ARGS, NULL                   },
-        {"select",     f_select,     MAX_ARGS, NULL                   },
-        {"reject",     f_reject,     MAX_ARGS, NULL                   },
-        {"map",        f_map,        1,        "attribute"            },
-        {"abs",        f_abs,        0,        NULL                   },
-    };
-    FIND(filters, name);
-}
+/* All names, with the number of arguments and the named ones. */
+static const struct named names[] = {
+  /* clang-format off */
+    {"trim", F, f_trim, .most = 1, .words = "chars"},
+    {"length", F, f_length, .most = 0},
+    {"count", F, f_length, .most = 0},
+    {"tojson", F, f_tojson, .most = 1, .words = "indent ensure_ascii"},
+    {"first", F, f_first, .how = LEFT},
+    {"last", F, f_first, .how = RIGHT},
+    {"list", F, f_list, .most = 0},
+    {"string", F, f_string, .most = 0},
+    {"int", F, f_int, .most = 1, .words = "default"},
+    {"lower", F | M, f_case, .most = 0},
+    {"upper", F | M, f_case, .how = FIRST_UPPER | REST_UPPER},
+    {"capitalize", F | M, f_case, .how = FIRST_UPPER},
+    {"replace", F | M, f_replace, .most = 3, .words = "old new count"},
+    {"join", F, f_join, .most = 2, .words = "d attribute"},
+    {"default", F, f_default, .most = 2, .words = "default_value boolean"},
+    {"d", F, f_default, .most = 2, .words = "default_value boolean"},
+    {"items", F, f_parts, .how = KEYS | VALUES | MAYBE},
+    {"reverse", F, f_reverse, .most = 0},
+    {"safe", F, f_safe, .most = 0},
+    {"selectattr", F, f_select, .most = MAX_ARGS, .how = BY_KEY},
+    {"rejectattr", F, f_select, .most = MAX_ARGS, .how = BY_KEY | REJECT},
+    {"select", F, f_select, .most = MAX_ARGS},
+    {"reject", F, f_select, .most = MAX_ARGS, .how = REJECT},
+    {"map", F, f_map, .most = 1, .words = "attribute"},
+    {"abs", F, f_abs, .most = 0},
+    {"strip", M, m_strip, .most = 1, .how = LEFT | RIGHT},
+    {"lstrip", M, m_strip, .most = 1, .how = LEFT},
+    {"rstrip", M, m_strip, .most = 1, .how = RIGHT},
+    {"split", M, m_split, .most = 2, .words = "sep maxsplit"},
+    {"startswith", M, m_has_end, .most = 1, .how = LEFT},
+    {"endswith", M, m_has_end, .most = 1, .how = RIGHT},
+    {"get", M, m_get, .most = 2},
+    {"items", M, f_parts, .how = KEYS | VALUES},
+    {"keys", M, f_parts, .how = KEYS},
+    {"values", M, f_parts, .how = VALUES},
+    {"raise_exception", G, g_raise, .most = 1},
+    {"namespace", G, g_namespace, .words = "*"},
+    {"range", G, g_range, .most = 3},
+    {"strftime_now", G, g_strftime_now, .most = 1},
+    {"defined", T, t_kind, .how = DEFINED},
+    {"undefined", T, t_kind, .how = UNDEFINED},
+    {"none", T, t_kind, .how = 1 << K_NONE},
+    {"string", T, t_kind, .how = TEXT},
+    {"sequence", T, t_kind, .how = LIST | DICT | TEXT},
+    {"iterable", T, t_kind, .how = LIST | DICT | TEXT | UNDEFINED},
+    {"integer", T, t_kind, .how = 1 << K_INT},
+    {"float", T, t_kind, .how = 1 << K_REAL},
+    {"boolean", T, t_kind, .how = 1 << K_BOOL},
+    {"callable", T, t_kind, .how = 1 << K_MACRO},
+    {"mapping", T, t_mapping, .most = 0},
+    {"number", T, t_number, .most = 0},
+    {"true", T, t_is, .how = true},
+    {"false", T, t_is, .how = false},
+    {"odd", T, t_odd, .how = true},
+    {"even", T, t_odd, .how = false},
+    {"divisibleby", T, t_divisible, .most = 1},
+    {"in", T, t_in, .most = 1},
+    {"eq", T, t_equal, .most = 1, .how = true},
+    {"equalto", T, t_equal, .most = 1, .how = true},
+    {"==", T, t_equal, .most = 1, .how = true},
+    {"ne", T, t_equal, .most = 1, .how = false},
+    {"!=", T, t_equal, .most = 1, .how = false},
+    {"lt", T, t_order, .most = 1, .how = LESS},
+    {"lessthan", T, t_order, .most = 1, .how = LESS},
+    {"<", T, t_order, .most = 1, .how = LESS},
+    {"gt", T, t_order, .most = 1, .how = GREATER},
+    {"greaterthan", T, t_order, .most = 1, .how = GREATER},
+    {">", T, t_order, .most = 1, .how = GREATER},
+    {"le", T, t_order, .most = 1, .how = LESS | SAME},
+    {"<=", T, t_order, .most = 1, .how = LESS | SAME},
+    {"ge", T, t_order, .most = 1, .how = GREATER | SAME},
+    {">=", T, t_order, .most = 1, .how = GREATER | SAME},
+  /* clang-format on */
+};
 
-const struct named *find_test(struct text name)
+const struct named *find_named(unsigned use, struct text name)
 {
-    static const struct named tests[] = {
-        {"defined",     t_defined,   0, NULL},
-        {"undefined",   t_undefined, 0, NULL},
-        {"none",        t_none,      0, NULL},
-        {"string",      t_string,    0, NULL},
-        {"mapping",     t_mapping,   0, NULL},
-        {"sequence",    t_sequence,  0, NULL},
-        {"iterable",    t_iterable,  0, NULL},
-        {"number",      t_number,    0, NULL},
-        {"integer",     t_integer,   0, NULL},
-        {"float",       t_float,     0, NULL},
-        {"boolean",     t_boolean,   0, NULL},
-        {"true",        t_true,      0, NULL},
-        {"false",       t_false,     0, NULL},
-        {"callable",    t_callable,  0, NULL},
-        {"eq",          t_eq,        1, NULL},
-        {"equalto",     t_eq,        1, NULL},
-        {"==",          t_eq,        1, NULL},
-        {"ne",          t_ne,        1, NULL},
-        {"!=",          t_ne,        1, NULL},
-        {"in",          t_in,        1, NULL},
-        {"lt",          t_lt,        1, NULL},
-        {"lessthan",    t_lt,        1, NULL},
-        {"<",           t_lt,        1, NULL},
-        {"gt",          t_gt,        1, NULL},
-        {"greaterthan", t_gt,        1, NULL},
-        {">",           t_gt,        1, NULL},
-        {"le",          t_le,        1, NULL},
-        {"<=",          t_le,        1, NULL},
-        {"ge",          t_ge,        1, NULL},
-        {">=",          t_ge,        1, NULL},
-        {"odd",         t_odd,       0, NULL},
-        {"even",        t_even,      0, NULL},
-        {"divisibleby", t_divisible, 1, NULL},
-    };
-    FIND(tests, name);
-}
-
-const struct named *find_method(struct text name)
-{
-    static const struct named methods[] = {
-        {"strip",      m_strip,      1, NULL           },
-        {"lstrip",     m_lstrip,     1, NULL           },
-        {"rstrip",     m_rstrip,     1, NULL           },
-        {"split",      m_split,      2, "sep maxsplit" },
-        {"startswith", m_startswith, 1, NULL           },
-        {"endswith",   m_endswith,   1, NULL           },
-        {"replace",    f_replace,    3, "old new count"},
-        {"lower",      f_lower,      0, NULL           },
-        {"upper",      f_upper,      0, NULL           },
-        {"capitalize", f_capitalize, 0, NULL           },
-        {"get",        m_get,        2, NULL           },
-        {"items",      m_items,      0, NULL           },
-        {"keys",       m_keys,       0, NULL           },
-        {"values",     m_values,     0, NULL           },
-    };
-    FIND(methods, name);
-}
-
-const struct named *find_global(struct text name)
-{
-    static const struct named globals[] = {
-        {"raise_exception", g_raise,        1, NULL},
-        {"namespace",       g_namespace,    0, "*" },
-        {"range",           g_range,        3, NULL},
-        {"strftime_now",    g_strftime_now, 1, NULL},
-    };
-    FIND(globals, name);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i].uses & use && text_is(name, names[i].name))
+            return &names[i];
+    return NULL;
 }

@@ -105,20 +105,21 @@ struct value value_arithmetic(struct machine *m, char op, const struct value *a,
                               const struct value *b);
 
 typedef struct value value_function(struct machine *m, const struct value *of,
-                                    const struct args *args);
-/* A function, and the arguments that it takes: at most so many without a name, and those of these names
- * (between blanks; "*": any). */
+                                    const struct args *args, unsigned how);
+/* A filter, a method, a test (which gives K_BOOL) or a global function (whose `of` is NULL). */
+enum { NAMED_FILTER = 1, NAMED_METHOD = 2, NAMED_TEST = 4, NAMED_GLOBAL = 8 };
+/* A function under one of its names, and the arguments that it takes: at most so many without a name,
+ * and those of these names (between blanks; "*": any). */
 struct named {
     const char *name;
+    unsigned uses; /* NAMED_... */
     value_function *function;
     int most;
     const char *words;
+    unsigned how; /* names that share a function: which of them it is */
 };
-/* NULL: there is none of that name. */
-const struct named *find_filter(struct text name);
-const struct named *find_test(struct text name); /* it gives K_BOOL */
-const struct named *find_method(struct text name);
-const struct named *find_global(struct text name); /* `of` is NULL */
+/* NULL: there is none of that name for this use. */
+const struct named *find_named(unsigned use, struct text name);
 /* Fails for arguments that it does not take. */
 struct value value_call(struct machine *m, const struct named *named, const struct value *of,
                         const struct args *args);
