@@ -285,6 +285,7 @@ function showFigures(plan) {
     plan.frozen_layers > 0 && ['Frozen layers', `${plan.frozen_layers} (${plan.frozen})`],
     ['Memory, tightest rank', formatBytes(Math.max(...shown.step.devices.map((d) => d.peak_bytes))) + (plan.memory_limit_bytes ? ` of ${formatBytes(plan.memory_limit_bytes)}` : '')],
     plan.lower_bound_ns > 0 && ['Proven lower bound', formatNs(plan.lower_bound_ns)],
+    ['Data type, optimizer', `${plan.dtype}, ${plan.optimizer}` + (plan.assumed.length > 0 ? ' (assumed)' : '')],
     plan.cost > 0 && ['Cost of the run', thousands(plan.cost)],
     ['Costs', plan.cost_label, true],
     ['Cut, items a stage', plan.cut.join(', '), true],

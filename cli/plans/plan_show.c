@@ -455,6 +455,23 @@ static void print_counts(const struct job *job, const struct plan *plan)
     printf("\n");
 }
 
+const char *plan_training_text(const struct job *job, char *text, size_t size)
+{
+    const bool dtype = job->assumed.dtype, optimizer = job->assumed.optimizer;
+    snprintf(text, size, "dtype %s, optimizer %s%s%s%s", dtype_text((int)job->train.dtype),
+             job_optimizer_name(job),
+             dtype && optimizer ? ":"
+             : dtype            ? ": the dtype is"
+             : optimizer        ? ": the optimizer is"
+                                : "",
+             dtype || optimizer ? " assumed for a text model" : "",
+             dtype && optimizer ? " (--dtype, --optimizer)"
+             : dtype            ? " (--dtype)"
+             : optimizer        ? " (--optimizer)"
+                                : "");
+    return text;
+}
+
 /* Print what a whole run takes. */
 static void print_run(const struct run_cost *run)
 {
@@ -475,7 +492,7 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
     printf("%s: %s on %s (%s), costs: %s%s\n", job->name, job->model.name, job->cluster.name,
            COUNT_TEXT(job->cluster.num_devices, "device"), cost->cost.label,
            result->extrapolated ? ", extrapolated" : "");
-    printf("dtype %s, optimizer %s\n", dtype_text((int)job->train.dtype), job_optimizer_name(job));
+    printf("%s\n", plan_training_text(job, rates, sizeof rates));
     if (cost->note[0])
         printf("note: %s\n", cost->note);
     if (answer->bf16_samples_per_s > 0)
@@ -599,6 +616,11 @@ struct json *plan_show_begin(const struct command *command, const struct job *jo
     json_add_parsed(json, "job", job->json);
     json_add_string(json, "dtype", dtype_text((int)job->train.dtype));
     json_add_string(json, "optimizer", job_optimizer_name(job));
+    struct json *assumed = json_add_array(json, "assumed");
+    if (job->assumed.dtype)
+        json_add_string(assumed, NULL, "train.dtype");
+    if (job->assumed.optimizer)
+        json_add_string(assumed, NULL, "train.optimizer.kind");
     json_add_string(json, "cost_source", cost_source_name(cost->cost.source));
     json_add_string(json, "cost_label", cost->cost.label);
     if (cost->note[0])

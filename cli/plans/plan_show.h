@@ -46,5 +46,7 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
                      const struct plan_answer *answer, const struct plan_answer *released,
                      bool all_stages);
 void plan_show_print_others(const struct job *job, const struct plan_answer *answer);
+/* The job's dtype and optimizer, and the options that change them where nobody gave them. */
+const char *plan_training_text(const struct job *job, char *text, size_t size);
 
 #endif

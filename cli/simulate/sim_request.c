@@ -29,6 +29,8 @@ static const struct {
 } entries[] = {
     {"model",             "model",                      "MODEL",   "model of the step: preset, file or uniform:...",                          ""                       },
     {"cluster",           "cluster",                    "CLUSTER", "preset, file or NODESxDEVICES (default 1xK*R*T*C)",                       ""                       },
+    {"seq",               "model.seq",                  "N",       "tokens of a sample",                                                      ""                       },
+    {"price",             "cluster.price",              "X",       "of a device and hour",                                                    ""                       },
     {"stages",            "pipeline.num_stages",        "K",       "devices per pipeline (default 1)",                                        ""                       },
     {"replicas",          "pipeline.num_replicas",      "R",       "pipelines side by side (default 1)",                                      ""                       },
     {"microbatches",      "pipeline.num_microbatches",  "M",
@@ -84,6 +86,7 @@ static const struct {
      "%s; blocking: a send holds its device (default as CLUSTER; as --framework; eager)",                                                     NULL                     },
     {"bucket",            "pipeline.bucket_bytes",      "BYTES",
      "gradient bucket of the all-reduce, 0: one per stage (default 0)",                                                                       ""                       },
+    {"dtype",             "train.dtype",                "NAME",    "data type: %s (default that of MODEL, or fp32)",                          NULL                     },
     {"optimizer",         "train.optimizer",            "KIND",    "%s (default momentum)",                                                   "momentum sgd adam adamw"},
     {"optimizer-bytes",   "train.optimizer",            "N",
      "optimizer state per parameter: %s (default that of the optimizer)",                                                                     "0 4 8"                  },
@@ -275,12 +278,10 @@ static enum status add_defaults(struct job_sets *sets, const struct step_setting
                                 struct err *err)
 {
     static const char *const plain[] = {
-        "pipeline.num_stages=1",       "pipeline.num_replicas=1",
-        "pipeline.num_microbatches=1", "pipeline.tensor=1",
-        "pipeline.expert=1",           "pipeline.context=1",
-        "pipeline.context_comm=ring",  "pipeline.shard=none",
-        "pipeline.recompute=never",    "pipeline.frozen=spread",
-        "pipeline.bucket_bytes=0",     "data.train_samples=9000000000000000"};
+        "pipeline.num_stages=1",      "pipeline.num_replicas=1", "pipeline.num_microbatches=1",
+        "pipeline.tensor=1",          "pipeline.expert=1",       "pipeline.context=1",
+        "pipeline.context_comm=ring", "pipeline.shard=none",     "pipeline.recompute=never",
+        "pipeline.frozen=spread",     "pipeline.bucket_bytes=0", "train.optimizer.kind=sgd"};
     static const char *const counts[] = {"stages", "replicas", "tensor", "context"};
     const char *model_text = text_of(settings, num, "model");
     const char *schedule = text_of(settings, num, "schedule");
@@ -295,6 +296,8 @@ static enum status add_defaults(struct job_sets *sets, const struct step_setting
     if (rc == OK && schedule && schedule_kind_parse(schedule, &kind, NULL) != OK)
         kind = SCHEDULE_1F1B; /* the job's reader refuses it */
     job_sets_append(sets, plain, sizeof plain / sizeof *plain);
+    if (rc == OK && !text_of(settings, num, "tokens"))
+        rc = add_owned(sets, "data.train_samples", "9000000000000000", err);
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         const char *count = text_of(settings, num, counts[i]);
         devices *= count && atof(count) > 1 ? atof(count) : 1;
@@ -306,8 +309,11 @@ static enum status add_defaults(struct job_sets *sets, const struct step_setting
     snprintf(text, sizeof text, "%d", schedule_default_chunks(kind));
     THEN(add_owned(sets, "pipeline.chunks", text, err));
     THEN(add_owned(sets, "train.batch.per_pipeline", batch ? batch : "1", err));
-    if (rc == OK && (model.elem_bytes == 2 || model.dtype))
-        rc = add_owned(sets, "train.dtype", model.dtype ? model.dtype : "bf16", err);
+    THEN(add_owned(sets, "train.dtype",
+                   model.dtype             ? model.dtype
+                   : model.elem_bytes == 2 ? "bf16"
+                                           : "fp32",
+                   err));
     model_clear(&model);
     return rc;
 }

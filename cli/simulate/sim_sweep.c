@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "cli/base/threads.h"
+#include "cli/plans/plan_show.h"
 #include "cli/simulate/sim_command.h"
 #include "cli/simulate/sweep_lines.h"
 #include "partition/base/units.h"
@@ -32,6 +33,7 @@ struct line {
     double cost; /* sweep_cost(); 0: no answer */
     enum status rc;
     struct err *err; /* owned; the error that ended the sweep, or that of the first point */
+    char *note;      /* owned; what a first question left open; NULL: nothing */
 };
 
 /* The last point of a thread. The next one has its job if all keys are equal, and its plan if the
@@ -282,6 +284,10 @@ static void make_line(struct sweep *sweep, struct kept *kept, int64_t point)
         line.text = sweep_line(&sweep->table, &row);
         if (line.rc == OK)
             line.cost = sweep_cost(&sweep->table, &values);
+        const struct job *job = &kept->job;
+        char note[160];
+        if (line.rc == OK && (job->assumed.dtype || job->assumed.optimizer))
+            line.note = strdup(plan_training_text(job, note, sizeof note));
     }
     if (line.rc != OK && (!refused || point == 0) && (line.err = malloc(sizeof err)))
         *line.err = err;
@@ -307,6 +313,24 @@ static void *work(void *arg)
     }
     kept_clear(&kept);
     return NULL;
+}
+
+/* Print the notes of the points on stderr, each once, and the first few alone. */
+static void print_notes(const struct sweep *sweep)
+{
+    enum { MOST_NOTES = 8 };
+    const char *printed[MOST_NOTES];
+    int n = 0;
+    for (int64_t point = 0; point < sweep->num_points && n < MOST_NOTES; point++) {
+        const char *note = sweep->lines[point].note;
+        bool known = !note;
+        for (int i = 0; i < n && !known; i++)
+            known = strcmp(printed[i], note) == 0;
+        if (known)
+            continue;
+        fprintf(stderr, "elapse: note: %s\n", note);
+        printed[n++] = note;
+    }
 }
 
 /* Name the fastest point after a table. */
@@ -366,6 +390,8 @@ static enum status print_lines(struct sweep *sweep, struct err *err)
     ticker_clear(&progress, stderr);
     if (rc == OK)
         print_fastest(sweep, fastest);
+    if (rc == OK)
+        print_notes(sweep);
     const struct err *first = sweep->lines[0].err;
     if (rc == OK && !answered) {
         rc = first
@@ -459,6 +485,7 @@ out:
     for (int64_t i = 0; sweep.lines && i < sweep.num_points; i++) {
         free(sweep.lines[i].text);
         free(sweep.lines[i].err);
+        free(sweep.lines[i].note);
     }
     free(sweep.lines);
     for (int i = 0; i < sweep.num_axes; i++)

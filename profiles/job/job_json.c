@@ -143,6 +143,35 @@ static void keep_narrow(struct job *job)
     model_keep_narrow(&job->model, thirty_seconds[dtype]);
 }
 
+/* The 2-byte format that all devices multiply faster in than in fp32; DTYPE_FP32: there is none. */
+static enum dtype fast_dtype(const struct cluster *cluster)
+{
+    bool bf16 = true, fp16 = true;
+    for (int d = 0; d < cluster->num_devices; d++) {
+        const struct roofline *roof = device_roofline(&cluster->devices[d]);
+        bf16 = bf16 && roof && roof->bf16_flops_per_s > roof->fp32_flops_per_s;
+        fp16 = fp16 && roof && roof->fp16_flops_per_s > roof->fp32_flops_per_s;
+    }
+    return bf16 ? DTYPE_BF16 : fp16 ? DTYPE_FP16 : DTYPE_FP32;
+}
+
+/* What a first question leaves open is what people train text models with. The model is read, with the
+ * default of a job file, and the cluster too. */
+static void assume(const struct json *root, struct job *job)
+{
+    const struct model *model = &job->model;
+    const enum dtype dtype = fast_dtype(&job->cluster);
+    const bool text = model->vocab > 0 && model->image == 0;
+    if (!job->of_options || !text || dtype == DTYPE_FP32)
+        return;
+    job->assumed.dtype = !json_path(root, "train.dtype") && !model->dtype && model->elem_bytes == 4;
+    job->assumed.optimizer = !json_path(root, "train.optimizer.kind");
+    if (job->assumed.dtype)
+        job->train.dtype = dtype;
+    if (job->assumed.optimizer)
+        job->train.optimizer.kind = OPTIMIZER_ADAMW;
+}
+
 /* Read the model, with one dtype for it and the job: train.dtype where the job names it, otherwise the one
  * of the model's text, as in llama3-8b:dtype=bf16. */
 static enum status read_model(const struct json *root, const struct fields_source *source,
@@ -151,8 +180,14 @@ static enum status read_model(const struct json *root, const struct fields_sourc
     const bool given = json_path(root, "train.dtype") != NULL,
                wide = job->train.dtype == DTYPE_FP32 || job->train.dtype == DTYPE_TF32;
     const int bytes = !wide ? 2 : given ? 4 : 0;
-    const enum status rc =
-        model_from_json(json_get(root, "model"), source, bytes, &job->model, err);
+    const struct json *value = json_get(root, "model");
+    enum status rc = model_from_json(value, source, bytes, &job->model, err);
+    if (rc == OK)
+        assume(root, job);
+    if (rc == OK && job->assumed.dtype) {
+        model_clear(&job->model);
+        return model_from_json(value, source, 2, &job->model, err);
+    }
     if (rc == OK && !given && wide && job->model.elem_bytes == 2)
         job->train.dtype = DTYPE_BF16;
     for (int i = 0; rc == OK && !given && job->model.dtype && dtype_names[i]; i++)
@@ -161,7 +196,7 @@ static enum status read_model(const struct json *root, const struct fields_sourc
     return rc;
 }
 
-/* Read the model and the cluster. Without a cluster it is this machine. */
+/* Read the cluster and the model. Without a cluster it is this machine. */
 static enum status read_setting(const struct json *root, const char *what, const char *dir,
                                 struct job *job, struct err *err)
 {
@@ -170,7 +205,9 @@ static enum status read_setting(const struct json *root, const char *what, const
     const struct json *cluster = json_get(root, "cluster");
     if (!json_get(root, "model"))
         return err_set(err, ERR_INPUT, "%s: model is missing", what);
-    enum status rc = read_model(root, &in_model, job, err);
+    enum status rc = cluster ? cluster_from_json(cluster, &in_cluster, &job->cluster, err)
+                             : cluster_load("this-machine", &job->cluster, err);
+    THEN(read_model(root, &in_model, job, err));
     if (rc != OK)
         return rc;
     const struct packing_ask packing = {.mean = job->data.length,
@@ -208,8 +245,7 @@ static enum status read_setting(const struct json *root, const char *what, const
         behind_trains = behind_trains || !model_item_is_base(&job->model, i);
     if (job->freeze.min_active == 0 && !behind_trains)
         job->freeze.min_active = 1;
-    return cluster ? cluster_from_json(cluster, &in_cluster, &job->cluster, err)
-                   : cluster_load("this-machine", &job->cluster, err);
+    return OK;
 }
 
 /* A job that asks for freezing without naming a policy gets `safe`, for shares `timed`. */
@@ -292,7 +328,9 @@ static enum status read_job(const struct json *root, const char *what, const cha
     return rc == OK && extent == JOB_RESOLVED ? resolve(root, dir, job, err) : rc;
 }
 
-/* job_from_json(), or less. */
+static const char OPTIONS[] = "the options";
+
+/* job_from_json(), or less. what NULL: the options. */
 static enum status open_job(const struct json *root, const char *what, const char *dir,
                             const char *const *overrides, int num_overrides, enum job_extent extent,
                             struct job *job, struct err *err)
@@ -301,6 +339,8 @@ static enum status open_job(const struct json *root, const char *what, const cha
     struct job got;
     struct json *box = json_object_new(), *changed;
     job_defaults(&got);
+    got.of_options = !what;
+    what = what ? what : OPTIONS;
     got.path = strdup(what);
     got.dir = strdup(dir ? dir : ".");
     json_add_copy(box, "job", root);
@@ -336,9 +376,10 @@ static enum status change_job(const struct job *job, const char *const *override
                               struct err *err)
 {
     struct json *root = NULL;
-    enum status rc = json_parse(job ? job->text : "{}", job ? job->path : "", &root, err);
-    THEN(open_job(root, job ? job->path : "the options", job ? job->dir : NULL, overrides,
-                  num_overrides, extent, changed, err));
+    const char *what = job && !job->of_options ? job->path : NULL;
+    enum status rc = json_parse(job ? job->text : "{}", what ? what : OPTIONS, &root, err);
+    THEN(open_job(root, what, job ? job->dir : NULL, overrides, num_overrides, extent, changed,
+                  err));
     json_free(root);
     return rc;
 }

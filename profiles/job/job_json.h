@@ -11,7 +11,9 @@
  * Paths are relative to the file. Data sets are not opened. *job must be zeroed or cleared; the
  * caller owns it and releases it with job_clear(). job->json holds the resolved job; loading that
  * text gives an equal job. path NULL: an empty job that the overrides fill; errors call it "the
- * options", and its paths are relative to the current folder. */
+ * options", and its paths are relative to the current folder. There train.dtype and
+ * train.optimizer.kind that are not given are what text models are trained with on devices with units
+ * for 2-byte numbers: bf16 (fp16 where a device has no other units) and adamw. job->assumed says so. */
 enum status job_load(const char *path, const char *const *overrides, int num_overrides,
                      struct job *job, struct err *err);
 

@@ -265,13 +265,38 @@ expect "plan: a job keeps a layer where no head is left to train" 0 '^ *4 +3 ' \
 expect "plan: a missing job" 3 "cannot read 'nosuch.json'" "$elapse" plan nosuch.json
 expect "plan: no job" 2 'JOB is missing' "$elapse" plan
 expect "plan: a model without a cluster is no job" 2 'JOB is missing' "$elapse" plan --model gpt2
-same_without_file() {
-    echo '{"model": "gpt2", "cluster": "t4-1x2", "train": {"batch": {"global": 16}}}' >"$tmp/short.json"
+same_without_file() { # MODEL CLUSTER, TRAIN of a job file that says what is assumed without one
+    echo '{"model": "'$1'", "cluster": "'$2'", "train": {'$3'"batch": {"global": 16}}}' >"$tmp/short.json"
     cmp <("$elapse" plan "$tmp/short.json" --stages | grep -v judged) \
-        <("$elapse" plan --model gpt2 --cluster t4-1x2 --batch 16 --stages | grep -v judged) && echo same
+        <("$elapse" plan --model $1 --cluster $2 --batch 16 --stages | grep -v judged | sed 's/: assumed for a text model .*//')
 }
-export -f same_without_file
-expect "plan: model, cluster and batch need no file" 0 same bash -c same_without_file
+verify "plan: model, cluster and batch need no file" same_without_file gpt2 h100-1x2 '"dtype":"bf16","optimizer":{"kind":"adamw"},'
+verify "plan: without bf16 units fp16 is assumed" same_without_file gpt2 t4-1x2 '"dtype":"fp16","optimizer":{"kind":"adamw"},'
+verify "plan: of images nothing is assumed" same_without_file vit-tiny h100-1x2 ''
+verify "plan: on processors neither" same_without_file gpt2 cpu-1x2 ''
+trains() { # LINE ARGS...: what the answer says of dtype and optimizer
+    local line=$1
+    shift
+    "$elapse" plan "$@" --quiet | grep -Fx "$line"
+}
+echo '{"model": "gpt2", "cluster": "h100-1x2"}' >"$tmp/short.json"
+verify "plan: a job file has its own defaults" trains 'dtype fp32, optimizer sgd-momentum' "$tmp/short.json"
+short=(--model gpt2 --cluster h100-1x2 --batch 16)
+verify "plan: what is assumed, and the options that change it" \
+    trains 'dtype bf16, optimizer adamw: assumed for a text model (--dtype, --optimizer)' "${short[@]}"
+verify "plan: one of them" trains 'dtype fp32, optimizer adamw: the optimizer is assumed for a text model (--optimizer)' \
+    "${short[@]}" --dtype fp32
+verify "plan: the other" trains 'dtype bf16, optimizer sgd-momentum: the dtype is assumed for a text model (--dtype)' \
+    "${short[@]}" --optimizer sgd
+verify "plan: none" trains 'dtype fp32, optimizer sgd-momentum' "${short[@]}" --dtype fp32 --optimizer sgd
+verify "plan: the model's text has a dtype" trains 'dtype fp16, optimizer adamw: the optimizer is assumed for a text model (--optimizer)' \
+    --model gpt2:dtype=fp16 --cluster h100-1x2
+verify "plan: a framework does not change that" \
+    trains 'dtype bf16, optimizer adamw: assumed for a text model (--dtype, --optimizer)' "${short[@]}" --for torchtitan
+assumed() { "$elapse" plan "$@" --json --quiet | python3 -c 'import json, sys; print(*json.load(sys.stdin)["assumed"])'; }
+verify "plan: JSON names the keys" eval '[ "$(assumed "${short[@]}")" = "train.dtype train.optimizer.kind" ] && [ -z "$(assumed "$tmp/short.json")" ]'
+expect "plan: a sweep says it once" 0 '^elapse: note: dtype bf16, optimizer adamw: assumed' "$elapse" plan "${short[@]}" \
+    --sweep train.batch.global=16,32 --csv
 # K = 4 equal stages of f = i = w = 2 ms, M = 8: (M + K - 1)(f + i + w) is 66 ms, (K - 1)(f + i) + M(f + i + w / 2) 52 ms,
 # and three messages each way of 5 us 30 us more.
 timed=(plan --model uniform:layers=8,fwd=1ms,bwd_input=1ms,bwd_weight=1ms,act=1,params=1 --cluster h100-1x4 --batch 8
@@ -322,7 +347,7 @@ export -f short_options_are_keys
 expect "plan: short options are their keys" 0 same bash -c short_options_are_keys
 expect "plan: --set has the last word over --batch" 0 '16 in all \(GBS\)' "$elapse" plan --model gpt2 \
     --cluster t4-1x2 --batch 8 --set train.batch.global=16
-expect "plan: a sweep needs no file" 0 '^ *t4-1x1 ' "$elapse" plan --model gpt2 --cluster t4-1x2 --batch 16 \
+expect "plan: a sweep needs no file" 0 '^ *t4-1x1 ' "$elapse" plan --model gpt2 --cluster t4-1x2 --batch 16 --dtype fp32 --optimizer sgd \
     --sweep cluster=t4-1x2,t4-1x1 --table
 expect "plan: an unknown key" 2 "nearest is 'pipeline.num_stages'" \
     "$elapse" plan $job --set pipeline.numstages=3

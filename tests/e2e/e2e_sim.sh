@@ -55,6 +55,18 @@ one_layout() { # options and a job that say the same get one plan, its places on
 verify "a step without a job is the step of a job" one_layout
 expect "an optimizer by name, with its state" 0 '"optimizer":"adamw".*"optimizer_bytes_per_param":8' \
     step --microbatches 4 --optimizer adamw --json
+short_options_are_keys() { # of a step without a job and of one with
+    local base=("$elapse" sim --step --model gpt2 --cluster h100-1x2 --replicas 2 --no-wall)
+    cmp <("${base[@]}" --seq 512 --dtype bf16 --price 2.5 --tokens 1000000) \
+        <("${base[@]}" --set model.seq=512 --set train.dtype=bf16 --set cluster.price=2.5 --set train.tokens=1000000 \
+            --set data.train_samples=0) &&
+        cmp <("$elapse" sim examples/what-if/gpt2-xl.json --no-wall --dtype fp16 --seq 512 --price 2.5 --budget 1s) \
+            <("$elapse" sim examples/what-if/gpt2-xl.json --no-wall --set train.dtype=fp16 --set model.seq=512 \
+                --set cluster.price=2.5 --budget 1s)
+}
+verify "short options are their keys" short_options_are_keys
+expect "a step without a job has a step's own defaults" 0 '^dtype fp32, optimizer sgd-momentum' \
+    "$elapse" sim --step --model gpt2 --cluster h100-1x1
 expect "an optimizer of no name" 2 'optimizer must be one of momentum, sgd, adam, adamw' step --optimizer foo
 "$elapse" schedule --kind zb-h1 --stages 4 --microbatches 8 --csv >"$tmp/zb.csv"
 expect "a schedule from a file" 0 '"step_ns":27000000' step --schedule-csv "$tmp/zb.csv" --json
