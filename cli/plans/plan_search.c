@@ -166,6 +166,12 @@ static enum status prefer_safe(const struct job *job, const struct run_state *st
         plan_margin_of(job->pipeline.headroom, &job->model, engine->setting.cost);
     if (plan_memory_share(&result->plan, &job->cluster) <= 1 - margin.memory)
         return OK;
+    watch->shares = safe_shares;
+    watch->patience = 1;
+    if (interrupted || used_up(watch, safe_shares[PLANNER_SEARCHES])) {
+        result->searched.complete = false;
+        return OK;
+    }
     less.cluster = (struct cluster){0};
     if (!result->plan.layout.offload) /* the host's memory is no margin of the device's */
         less.pipeline.offload = OFFLOAD_NONE;
@@ -181,8 +187,6 @@ static enum status prefer_safe(const struct job *job, const struct run_state *st
     }
     const struct setting all = engine->setting, setting = {&job->model, &less.cluster, all.cost};
     plan_judge_set(engine, &setting);
-    watch->shares = safe_shares;
-    watch->patience = 1;
     watch->ended = false;
     above.floor_per_s = result->samples_per_s * (1 - margin.nearly);
     rc = plan_for(&less, &setting, state, &above, &safe, &why);

@@ -670,21 +670,41 @@ static int next_layout(const double *rates, const bool *done, int n)
     return best;
 }
 
-/* There is no time for a layout: find its bound alone. */
-static enum status bound_one(struct solver *s, struct open_search *one)
+/* Whether items of two layouts take equal times: all but what the replicas divide is equal. */
+static bool same_items(const struct layout *a, const struct layout *b)
 {
-    double rate = 0;
-    enum status rc = one->begun;
-    if (rc == OK)
-        rc = search_ceiling(&one->search, &rate);
-    s->bound_rate = fmax(s->bound_rate, rate);
-    s->fates[s->num_layouts++] = (struct planner_layout_fate){
-        .layout = one->problem.layout, .verdict = PLANNER_BOUND, .bound_per_s = rate};
-    if (rc != OK && rc != ERR_INFEASIBLE)
-        return err_copy(s->err, &one->why);
-    if (rc != OK)
-        s->fates[s->num_layouts - 1].verdict = PLANNER_NONE;
-    return OK;
+    struct layout other = *b;
+    other.shard = a->shard;
+    other.shard_group = a->shard_group;
+    other.offload = a->offload;
+    return layout_equal(a, &other);
+}
+
+/* There is no time for a layout: find its bound alone, which is that of each layout with equal items. The
+ * fates from `first` on are of such layouts. */
+static enum status bound_one(struct solver *s, const struct layout *layout, int first)
+{
+    struct planner_layout_fate *fate = &s->fates[s->num_layouts++];
+    *fate = (struct planner_layout_fate){.layout = *layout, .verdict = PLANNER_BOUND};
+    s->unfinished = true;
+    for (int i = first; i + 1 < s->num_layouts; i++)
+        if (same_items(layout, &s->fates[i].layout)) {
+            fate->bound_per_s = s->fates[i].bound_per_s;
+            fate->verdict = s->fates[i].verdict;
+            return OK;
+        }
+    struct open_search one = {0};
+    begin(s, layout, true, &one);
+    if (one.begun == OK)
+        one.begun = search_ceiling(&one.search, &fate->bound_per_s);
+    s->bound_rate = fmax(s->bound_rate, fate->bound_per_s);
+    enum status rc = OK;
+    if (one.begun == ERR_INFEASIBLE)
+        fate->verdict = PLANNER_NONE;
+    else if (one.begun != OK)
+        rc = err_copy(s->err, &one.why);
+    open_clear(&one);
+    return rc;
 }
 
 /* Time the textbooks, then search all layouts, that of the fastest first: what it reaches rules most
@@ -694,15 +714,21 @@ static enum status search_all(struct solver *s, const struct layout *layouts, in
     double *rates = calloc((size_t)n + 1, sizeof *rates);
     bool *done = calloc((size_t)n + 1, sizeof *done);
     enum status rc = rates && done ? textbooks(s, layouts, n, rates) : err_nomem(s->err);
+    const bool any = s->textbook.samples_per_s > 0 || s->options->judge.floor_per_s > 0;
+    int late = -1; /* the fate of the first layout that the watch leaves no time for */
     for (int i = 0; i < n && rc == OK; i++) {
         struct open_search one = {0};
         const int next = next_layout(rates, done, n);
-        const bool late = s->common.stopped && s->textbook.samples_per_s > 0;
         done[next] = true;
         set_common(s, i + 1 == n);
-        begin(s, &layouts[next], late, &one);
-        rc = late ? bound_one(s, &one) : search_one(s, &one);
-        open_clear(&one);
+        if (late < 0 && s->common.stopped && any)
+            late = s->num_layouts;
+        if (late >= 0) {
+            rc = bound_one(s, &layouts[next], late);
+        } else {
+            begin(s, &layouts[next], false, &one);
+            rc = search_one(s, &one);
+        }
     }
     free(rates);
     free(done);

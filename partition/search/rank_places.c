@@ -169,6 +169,9 @@ static void set_likes(struct rank_places *p)
         const bool equal = nodes_alike(p, 0, n);
         p->equal = p->equal && equal;
         p->like[n] = equal && !p->with_first ? 0 : n; /* node 0 may have to be used */
+        /* Most nodes of a pod are like the one before. */
+        if (p->like[n] == n && n > 1 && nodes_alike(p, n - 1, n))
+            p->like[n] = p->like[n - 1];
         for (int before = 1; p->like[n] == n && before < n; before++)
             if (p->like[before] == before && nodes_alike(p, before, n))
                 p->like[n] = before;
