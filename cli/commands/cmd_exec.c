@@ -43,6 +43,24 @@ static enum status print_help(const struct command *command, const struct option
     return OK;
 }
 
+static enum status check_front(const struct front *front, bool train, struct err *err)
+{
+    const bool restarts = front->max_restarts > 0;
+    const enum status rc = OPTIONS_REFUSE(
+        err, {restarts && !front->out, "--max-restarts needs --out DIR"},
+        {front->min_ranks > 1 && !restarts, "--min-ranks needs --max-restarts N"},
+        {front->losses && !restarts, "--plan-losses needs --max-restarts N"},
+        {front->losses && !launch_is_local(), "--plan-losses is for the ranks of one machine"});
+    if (rc == OK && train && front->min_ranks > front->num_ranks)
+        return err_set(err, ERR_INPUT, "--min-ranks must be at most -n, got %lld and %lld",
+                       (long long)front->min_ranks, (long long)front->num_ranks);
+    if (rc == OK && restarts && front->out == front->resume && access(front->resume, F_OK) == 0 &&
+        restarts_newest_step(front->resume) < 0)
+        return err_set(err, ERR_INPUT, "--max-restarts needs --out DIR, '%s' is not a run folder",
+                       front->resume);
+    return rc;
+}
+
 /* num_ranks: without -n; 0: the command starts none. */
 static enum status run_front(const struct command *command, int num_ranks, int argc, char **argv,
                              struct err *err)
@@ -78,21 +96,7 @@ static enum status run_front(const struct command *command, int num_ranks, int a
         const int64_t ranks = restarts_ranks(front.resume);
         front.num_ranks = ranks > 0 && ranks <= MAX_RANKS ? ranks : front.num_ranks;
     }
-    if (rc == OK && front.max_restarts > 0 && !front.out)
-        rc = err_set(err, ERR_INPUT, "--max-restarts needs --out DIR");
-    if (rc == OK && front.min_ranks > 1 && front.max_restarts == 0)
-        rc = err_set(err, ERR_INPUT, "--min-ranks needs --max-restarts N");
-    if (rc == OK && train && front.min_ranks > front.num_ranks)
-        rc = err_set(err, ERR_INPUT, "--min-ranks must be at most -n, got %lld and %lld",
-                     (long long)front.min_ranks, (long long)front.num_ranks);
-    if (rc == OK && front.losses && front.max_restarts == 0)
-        rc = err_set(err, ERR_INPUT, "--plan-losses needs --max-restarts N");
-    if (rc == OK && front.losses && !launch_is_local())
-        rc = err_set(err, ERR_INPUT, "--plan-losses is for the ranks of one machine");
-    if (rc == OK && front.max_restarts > 0 && front.out == front.resume &&
-        access(front.resume, F_OK) == 0 && restarts_newest_step(front.resume) < 0)
-        rc = err_set(err, ERR_INPUT, "--max-restarts needs --out DIR, '%s' is not a run folder",
-                     front.resume);
+    THEN(check_front(&front, train, err));
     if (rc != OK) {
         err_hint(err, "'elapse %s --help' lists the options", command->name);
         return rc;

@@ -86,6 +86,27 @@ static enum status read_evidence(struct request *q, struct err *err)
     return rc;
 }
 
+/* Refuse a policy without its file, and a file that the policy does not use. */
+static enum status check_files(const struct request *q, struct err *err)
+{
+    const enum freeze_policy policy = q->spec.policy;
+    const bool norms =
+        policy == FREEZE_RELATIVE_CHANGE || policy == FREEZE_PLATEAU || policy == FREEZE_AUTOFREEZE;
+    const struct refusal refused[] = {
+        {policy == FREEZE_SAFE && !q->evidence_path,  "needs --evidence"       },
+        {policy != FREEZE_SAFE && q->evidence_path,   "does not use --evidence"},
+        {policy == FREEZE_TABLE && !q->table_path,    "needs --table"          },
+        {policy != FREEZE_TABLE && q->table_path,     "does not use --table"   },
+        {norms && !q->norms_path,                     "needs --norms"          },
+        {q->norms_path && !freeze_uses_norms(policy), "does not use --norms"   },
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        if (refused[i].wrong)
+            return err_set(err, ERR_INPUT, "freeze: policy '%s' %s", freeze_policy_name(policy),
+                           refused[i].says);
+    return OK;
+}
+
 /* Find the policy, which --policy names or the given files imply, and read its data. */
 static enum status resolve(struct request *q, struct err *err)
 {
@@ -103,23 +124,7 @@ static enum status resolve(struct request *q, struct err *err)
     q->spec.max_loss = q->max_loss;
     if (safe && !q->alpha_seen)
         q->alpha = q->spec.alpha = 0.5;
-    if (rc == OK && safe != (q->evidence_path != NULL))
-        rc = safe ? err_set(err, ERR_INPUT, "freeze: policy 'safe' needs --evidence")
-                  : err_set(err, ERR_INPUT, "freeze: policy '%s' does not use --evidence",
-                            freeze_policy_name(q->spec.policy));
-    if (rc == OK && q->spec.policy == FREEZE_TABLE && !q->table_path)
-        rc = err_set(err, ERR_INPUT, "freeze: policy 'table' needs --table");
-    if (rc == OK && q->table_path && q->spec.policy != FREEZE_TABLE)
-        rc = err_set(err, ERR_INPUT, "freeze: --table goes with policy 'table', not '%s'",
-                     freeze_policy_name(q->spec.policy));
-    if (rc == OK && !q->norms_path &&
-        (q->spec.policy == FREEZE_RELATIVE_CHANGE || q->spec.policy == FREEZE_PLATEAU ||
-         q->spec.policy == FREEZE_AUTOFREEZE))
-        rc = err_set(err, ERR_INPUT, "freeze: policy '%s' needs --norms",
-                     freeze_policy_name(q->spec.policy));
-    if (rc == OK && q->norms_path && !freeze_uses_norms(q->spec.policy))
-        rc = err_set(err, ERR_INPUT, "freeze: policy '%s' does not use --norms",
-                     freeze_policy_name(q->spec.policy));
+    THEN(check_files(q, err));
     if (rc == OK && q->table_path)
         rc = read_table(q, err);
     if (rc == OK && safe)

@@ -332,11 +332,14 @@ static enum status run(const struct command *command, int argc, char **argv, str
     enum status rc = command_parse(command, &line, argc, argv, err);
     if (rc != OK || line.help)
         return rc;
-    if (request.check) {
-        if (kind_seen || stages_seen || microbatches_seen || request.csv || request.chunks)
-            return err_set(err, ERR_INPUT, "--check takes --buffers and --json only");
+    const bool any = kind_seen || stages_seen || microbatches_seen || request.csv || request.chunks;
+    rc = OPTIONS_REFUSE(err, {request.check && any, "--check takes --buffers and --json only"},
+                        {!request.check && buffers_seen, "--buffers goes with --check"},
+                        {request.csv && request.json, "--csv and --json exclude each other"});
+    if (rc != OK)
+        return rc;
+    if (request.check)
         return run_check(command, &request, err);
-    }
     if (!kind_seen || !stages_seen || !microbatches_seen) {
         rc = err_set(err, ERR_INPUT, "schedule: --%s is missing",
                      !kind_seen     ? "kind"
@@ -345,10 +348,6 @@ static enum status run(const struct command *command, int argc, char **argv, str
         err_hint(err, "elapse schedule --kind 1f1b --stages 4 --microbatches 8");
         return rc;
     }
-    if (buffers_seen)
-        return err_set(err, ERR_INPUT, "--buffers goes with --check");
-    if (request.csv && request.json)
-        return err_set(err, ERR_INPUT, "--csv and --json exclude each other");
     return run_print(command, &request, err);
 }
 

@@ -81,130 +81,159 @@ static enum status store_of_run(const struct comm *comm, const char *checkpoint,
     return OK;
 }
 
+/* What the command line of `train` says, and what is held for the run. */
+struct train_call {
+    struct option_list set;
+    struct job_ask ask;
+    struct trainer_options options;
+    int64_t threads;
+    bool json, no_eval, no_measure, every_seen, quiet, verbose;
+    struct checkpoint_choice weights; /* of --resume or --init */
+    char *db;                         /* owned: the store of the run that is resumed */
+    int lock;                         /* rank 0: of the folder of a run that is resumed; else -1 */
+};
+
+static enum status check_options(const struct exec_command *command, const struct train_call *t,
+                                 struct err *err)
+{
+    const struct trainer_options *o = &t->options;
+    const enum status rc =
+        OPTIONS_REFUSE(err, {o->resume && o->init, "--resume and --init exclude each other"},
+                       {t->ask.adapter && !o->init, "--adapter needs --init BASE"},
+                       {t->quiet && t->verbose, "--quiet and -v exclude each other"},
+                       {t->quiet && t->every_seen, "--quiet and --log-every exclude each other"},
+                       {t->ask.override && !o->resume, "--override needs --resume DIR"});
+    if (rc == OK && !t->ask.path && !o->resume)
+        return err_set(err, ERR_INPUT, "usage: elapse %s %s", command->name, command->args);
+    return rc;
+}
+
+/* Hold the folder of the run, read the job and bind the rank to its cores. */
+static enum status begin(struct train_call *t, struct call *call, struct job *job,
+                         struct cores *cores, struct err *err)
+{
+    struct trainer_options *o = &t->options;
+    const char *const from = o->resume ? o->resume : o->init;
+    enum status rc = OK;
+    if (o->resume && call->comm->rank == 0)
+        rc = run_folder_hold(o->out ? o->out : o->resume, &t->lock, err);
+    if (o->resume)
+        rc = comm_agree(call->comm, rc, err);
+    o->is_held = t->lock >= 0;
+    THEN(exec_begin(call, from, &t->ask, o->resume != NULL, &t->weights, job, err));
+    o->run = t->weights.run;
+    if (o->resume)
+        o->resume = t->weights.dir;
+    else if (o->init)
+        o->init = t->weights.dir;
+    if (o->resume && !o->db)
+        THEN(store_of_run(call->comm, o->resume, &t->db, err));
+    if (!o->db)
+        o->db = t->db;
+    THEN(exec_bind(call, (int)t->threads, cores, err));
+    return rc;
+}
+
+static enum status train(struct train_call *t, struct call *call, struct job *job,
+                         const struct cores *cores, struct json **summary, struct err *err)
+{
+    struct trainer_options *o = &t->options;
+    o->heeds_signals = catch_stop_signals;
+    o->measure = t->no_measure ? NULL : profile_for_run;
+    o->call = call->words.call;
+    o->restarted = call->words.restarted;
+    o->ended_ns = call->words.ended_ns;
+    o->ready_ns = call->ready_ns;
+    if (call->words.losses)
+        read_losses(call->words.losses, call->comm->rank, o);
+    if (call->words.restarted)
+        train_plan_fit(job, call->comm->size);
+    return trainer_run(call->comm, cores, job, o, summary, err);
+}
+
+static enum status print(const struct train_call *t, const struct json *summary, struct err *err)
+{
+    if (!t->quiet)
+        report_notes(summary, t->no_eval, stderr);
+    if (t->json)
+        return exec_print(summary, err);
+    report_train(summary, stdout);
+    return OK;
+}
+
 static enum status run_train(const struct exec_command *command, struct call *call, struct err *err)
 {
-    struct option_list set = {0};
-    int64_t threads = 0;
-    bool json = false, no_eval = false, no_measure = false, every_seen = false, quiet = false,
-         verbose = false;
-    struct job_ask ask = {.set = &set};
-    struct trainer_options options = {.log.every_ns = 10000000000, .trace_steps = TRACE_STEPS};
+    struct train_call t = {.lock = -1};
+    struct trainer_options *const o = &t.options;
+    t.ask.set = &t.set;
+    o->log.every_ns = 10000000000;
+    o->trace_steps = TRACE_STEPS;
     const struct option table[] = {
-        OPTION("out", STRING, &options.out, "DIR", "run folder (default: runs/NAME)"),
-        OPTION("resume", STRING, &options.resume, "DIR",
+        OPTION("out", STRING, &o->out, "DIR", "run folder (default: runs/NAME)"),
+        OPTION("resume", STRING, &o->resume, "DIR",
                "continue from a run folder or checkpoint, in the same folder unless --out"),
-        OPTION("override", FLAG, &ask.override, NULL,
+        OPTION("override", FLAG, &t.ask.override, NULL,
                "with --resume: the job may differ from the one that the run recorded"),
-        OPTION("init", STRING, &options.init, "PATH",
+        OPTION("init", STRING, &o->init, "PATH",
                "start from these weights: a checkpoint, a safetensors file, a shard or an index of "
                "several, a folder with these"),
-        ADAPTER_OPTION(&ask.adapter),
-        OPTION("plan", STRING, &options.plan, "FILE",
+        ADAPTER_OPTION(&t.ask.adapter),
+        OPTION("plan", STRING, &o->plan, "FILE",
                "the plan to train on, of 'elapse plan -o' (default: planned)"),
-        SET_OPTION(&set),
-        DEVICE_OPTION(&ask.device),
+        SET_OPTION(&t.set),
+        DEVICE_OPTION(&t.ask.device),
         OPTION(
-            "steps", INT, &options.max_steps, "N",
+            "steps", INT, &o->max_steps, "N",
             "stop after N steps of this call, restarts included (default: at the end of the job)",
             .min = 1, .max = INT64_MAX),
-        THREADS_OPTION(&threads),
-        OPTION("no-eval", FLAG, &no_eval, NULL,
+        THREADS_OPTION(&t.threads),
+        OPTION("no-eval", FLAG, &t.no_eval, NULL,
                "no evaluation, no checkpoint, no notes on costs: timing runs"),
-        OPTION("trace-steps", INT, &options.trace_steps, "N",
+        OPTION("trace-steps", INT, &o->trace_steps, "N",
                "record every op of this many steps and of the last one (default 16)",
                .max = 1000000),
-        OPTION("trace", STRING, &options.trace, "FILE", "trace of the recorded steps for Perfetto"),
-        OPTION("tensorboard", STRING, &options.tensorboard, "DIR", "event file of TensorBoard"),
-        OPTION("db", STRING, &options.db, "FILE", "profile store to plan from"),
-        OPTION("no-measure", FLAG, &no_measure, NULL,
+        OPTION("trace", STRING, &o->trace, "FILE", "trace of the recorded steps for Perfetto"),
+        OPTION("tensorboard", STRING, &o->tensorboard, "DIR", "event file of TensorBoard"),
+        OPTION("db", STRING, &o->db, "FILE", "profile store to plan from"),
+        OPTION("no-measure", FLAG, &t.no_measure, NULL,
                "plan by what costs there are: a long run on processors without a profile of this "
                "machine is otherwise measured first, for about 5 s"),
-        OPTION("log-every", NS, &options.log.every_ns, "TIME",
+        OPTION("log-every", NS, &o->log.every_ns, "TIME",
                "a line of progress every TIME in a log (default 10s; on a terminal one line that "
                "is overwritten)",
-               .seen = &every_seen),
-        OPTION("quiet", FLAG, &quiet, NULL, "no progress and no notes"),
-        OPTION("v", FLAG, &verbose, NULL, "a line of progress for every step"),
-        OPTION("json", FLAG, &json, NULL, "print the summary as one JSON object"),
+               .seen = &t.every_seen),
+        OPTION("quiet", FLAG, &t.quiet, NULL, "no progress and no notes"),
+        OPTION("v", FLAG, &t.verbose, NULL, "a line of progress for every step"),
+        OPTION("json", FLAG, &t.json, NULL, "print the summary as one JSON object"),
     };
     struct job job = {0};
     struct cores cores;
     struct json *summary = NULL;
-    struct checkpoint_choice weights = {0};
-    char *db = NULL;
-    int lock = -1; /* rank 0: of the folder of a run that is resumed */
     struct command_line line = COMMAND_LINE(table, 1);
     enum status rc = exec_parse(command, call, &line, err);
-    ask.path = line.positional[0];
-    if (rc != OK || line.help)
+    t.ask.path = line.positional[0];
+    if (rc != OK || line.help || (rc = check_options(command, &t, err)) != OK)
         return rc;
-    if (options.resume && options.init)
-        return err_set(err, ERR_INPUT, "--resume and --init exclude each other");
-    if (ask.adapter && !options.init)
-        return err_set(err, ERR_INPUT, "--adapter needs --init BASE");
-    options.adapter = ask.adapter;
-    if (quiet && (verbose || every_seen))
-        return err_set(err, ERR_INPUT, "--quiet and %s exclude each other",
-                       verbose ? "-v" : "--log-every");
-    if (ask.override && !options.resume)
-        return err_set(err, ERR_INPUT, "--override needs --resume DIR");
-    if (!ask.path && !options.resume)
-        return err_set(err, ERR_INPUT, "usage: elapse %s %s", command->name, command->args);
-    options.evaluate = !no_eval;
-    options.log.mode = quiet                                           ? RUN_LOG_QUIET
-                       : exec_on_terminal() && !verbose && !every_seen ? RUN_LOG_TERMINAL
-                                                                       : RUN_LOG_LINES;
-    if (verbose)
-        options.log.every_ns = 0;
+    o->adapter = t.ask.adapter;
+    o->evaluate = !t.no_eval;
+    o->log.mode = t.quiet                                             ? RUN_LOG_QUIET
+                  : exec_on_terminal() && !t.verbose && !t.every_seen ? RUN_LOG_TERMINAL
+                                                                      : RUN_LOG_LINES;
+    if (t.verbose)
+        o->log.every_ns = 0;
     if (call->words.check)
-        return exec_check(call, options.resume ? options.resume : options.init, options.db, &ask,
-                          true, err);
-    if (options.resume && call->comm->rank == 0)
-        rc = run_folder_hold(options.out ? options.out : options.resume, &lock, err);
-    if (options.resume)
-        rc = comm_agree(call->comm, rc, err);
-    options.is_held = lock >= 0;
-    if (rc == OK)
-        rc = exec_begin(call, options.resume ? options.resume : options.init, &ask,
-                        options.resume != NULL, &weights, &job, err);
-    options.run = weights.run;
-    if (options.resume)
-        options.resume = weights.dir;
-    else if (options.init)
-        options.init = weights.dir;
-    if (rc == OK && options.resume && !options.db)
-        rc = store_of_run(call->comm, options.resume, &db, err);
-    if (!options.db)
-        options.db = db;
-    THEN(exec_bind(call, (int)threads, &cores, err));
-    if (rc == OK) {
-        options.heeds_signals = catch_stop_signals;
-        options.measure = no_measure ? NULL : profile_for_run;
-        options.call = call->words.call;
-        options.restarted = call->words.restarted;
-        options.ended_ns = call->words.ended_ns;
-        options.ready_ns = call->ready_ns;
-        if (call->words.losses)
-            read_losses(call->words.losses, call->comm->rank, &options);
-        if (call->words.restarted)
-            train_plan_fit(&job, call->comm->size);
-        rc = trainer_run(call->comm, &cores, &job, &options, &summary, err);
-    }
-    THEN(report_run_stop(call, summary, no_eval, err));
-    if (rc == OK && call->comm->rank == 0) {
-        if (!quiet)
-            report_notes(summary, no_eval, stderr);
-        if (json)
-            rc = exec_print(summary, err);
-        else
-            report_train(summary, stdout);
-    }
+        return exec_check(call, o->resume ? o->resume : o->init, o->db, &t.ask, true, err);
+    rc = begin(&t, call, &job, &cores, err);
+    THEN(train(&t, call, &job, &cores, &summary, err));
+    THEN(report_run_stop(call, summary, t.no_eval, err));
+    if (call->comm->rank == 0)
+        THEN(print(&t, summary, err));
     json_free(summary);
     job_clear(&job);
-    checkpoint_choice_clear(&weights);
-    free(db);
-    if (lock >= 0)
-        close(lock);
+    checkpoint_choice_clear(&t.weights);
+    free(t.db);
+    if (t.lock >= 0)
+        close(t.lock);
     return rc;
 }
 

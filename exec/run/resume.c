@@ -116,6 +116,36 @@ static enum status add_adapter(const struct job_ask *ask, struct option_list *se
     return job_load(ask->path, set->items, set->count, job, err);
 }
 
+/* Load the job: the given file, else the one that the checkpoint holds, which is *kept. */
+static enum status load_asked(const struct job_ask *ask, struct option_list *set,
+                              struct json **kept, struct job *job, struct err *err)
+{
+    enum status rc = OK;
+    if (ask->weights_only && !ask->path) {
+        rc = err_set(err, ERR_INPUT, "'%s' holds weights alone, no job", ask->checkpoint);
+        err_hint(err, "name the job file: elapse eval FILE JOB");
+    } else if (ask->checkpoint && !ask->weights_only) {
+        rc = checkpoint_job(ask->checkpoint, kept, err);
+    }
+    if (rc != OK)
+        return rc;
+    if (ask->path)
+        rc = job_load(ask->path, set->items, set->count, job, err);
+    else if (*kept)
+        rc = recorded_job(*kept, set, job, err);
+    else {
+        rc = err_set(err, ERR_INPUT, "'%s' is of an older version and holds no job",
+                     ask->checkpoint);
+        err_hint(err, "name the job file: elapse %s",
+                 ask->evaluates ? "eval CHECKPOINT JOB" : "train JOB --resume DIR");
+    }
+    if (rc != OK || !ask->adapter)
+        return rc;
+    if (!ask->path || *kept)
+        return err_set(err, ERR_INPUT, "--adapter needs a job file, and weights of a base alone");
+    return add_adapter(ask, set, job, err);
+}
+
 enum status resume_job(const struct job_ask *ask, struct job *job, char **differences,
                        struct err *err)
 {
@@ -132,27 +162,7 @@ enum status resume_job(const struct job_ask *ask, struct job *job, char **differ
         snprintf(device, sizeof device, "train.device=%.40s", ask->device);
         set.items[set.count++] = device;
     }
-    enum status rc = OK;
-    if (ask->weights_only && !ask->path) {
-        rc = err_set(err, ERR_INPUT, "'%s' holds weights alone, no job", ask->checkpoint);
-        err_hint(err, "name the job file: elapse eval FILE JOB");
-    } else if (ask->checkpoint && !ask->weights_only) {
-        rc = checkpoint_job(ask->checkpoint, &kept, err);
-    }
-    if (rc == OK && ask->path)
-        rc = job_load(ask->path, set.items, set.count, job, err);
-    else if (rc == OK && kept)
-        rc = recorded_job(kept, &set, job, err);
-    else if (rc == OK) {
-        rc = err_set(err, ERR_INPUT, "'%s' is of an older version and holds no job",
-                     ask->checkpoint);
-        err_hint(err, "name the job file: elapse %s",
-                 ask->evaluates ? "eval CHECKPOINT JOB" : "train JOB --resume DIR");
-    }
-    if (rc == OK && ask->adapter && (!ask->path || kept))
-        rc = err_set(err, ERR_INPUT, "--adapter needs a job file, and weights of a base alone");
-    else if (rc == OK && ask->adapter)
-        rc = add_adapter(ask, &set, job, err);
+    enum status rc = load_asked(ask, &set, &kept, job, err);
     if (rc == OK && kept)
         rc = recorded_job(kept, ask->evaluates ? &set : &none, &recorded, err);
     if (rc == OK && kept)

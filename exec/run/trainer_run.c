@@ -86,6 +86,35 @@ static void log_data(const struct trainer *t)
         run_log_say(&t->log, t->import.classes, stderr);
 }
 
+/* Rank 0: open the run's files, and take from them what an earlier start has recorded. */
+static enum status open_files(struct trainer *t, struct err *err)
+{
+    const struct trainer_options *options = t->options;
+    const struct run_start start = {.resume = t->goes_on,
+                                    .is_held = options->is_held,
+                                    .progress = &t->progress,
+                                    .job = t->job,
+                                    .num_ranks = t->comm->size,
+                                    .cost_label = t->deployment.plan.cost_label,
+                                    .trace = options->trace,
+                                    .call = options->call,
+                                    .restarted = options->restarted,
+                                    .times = t->times};
+    log_data(t);
+    enum status rc = run_files_open(t->out, &start, &t->files, err);
+    if (options->tensorboard)
+        THEN(event_file_open(options->tensorboard, &t->events, err));
+    if (rc == OK)
+        run_files_losses(t->files, &t->first_loss, &t->last_loss);
+    if (options->resume)
+        THEN(checkpoint_history(options->resume, &t->history, err));
+    if (rc == OK && isfinite(t->history.first_loss))
+        t->first_loss = t->history.first_loss;
+    if (rc == OK)
+        t->first_step = run_files_first_step(t->files);
+    return rc;
+}
+
 /* After trainer_set_up(): count the steps, and open the run's files on rank 0. *over: the run had
  * ended before and *summary is its summary. Collective; all ranks agree on the status. */
 static enum status open_run(struct trainer *t, struct json **summary, bool *over, struct err *err)
@@ -102,30 +131,7 @@ static enum status open_run(struct trainer *t, struct json **summary, bool *over
     if (rc != OK || *over)
         return rc;
     if (t->comm->rank == 0)
-        log_data(t);
-    if (t->comm->rank == 0)
-        rc = run_files_open(t->out,
-                            &(struct run_start){.resume = t->goes_on,
-                                                .is_held = t->options->is_held,
-                                                .progress = &t->progress,
-                                                .job = job,
-                                                .num_ranks = t->comm->size,
-                                                .cost_label = t->deployment.plan.cost_label,
-                                                .trace = t->options->trace,
-                                                .call = t->options->call,
-                                                .restarted = t->options->restarted,
-                                                .times = t->times},
-                            &t->files, err);
-    if (rc == OK && t->comm->rank == 0 && t->options->tensorboard)
-        rc = event_file_open(t->options->tensorboard, &t->events, err);
-    if (rc == OK && t->comm->rank == 0)
-        run_files_losses(t->files, &t->first_loss, &t->last_loss);
-    if (rc == OK && t->comm->rank == 0 && t->options->resume)
-        rc = checkpoint_history(t->options->resume, &t->history, err);
-    if (rc == OK && isfinite(t->history.first_loss))
-        t->first_loss = t->history.first_loss;
-    if (rc == OK && t->comm->rank == 0)
-        t->first_step = run_files_first_step(t->files);
+        rc = open_files(t, err);
     rc = comm_agree(t->comm, rc, err);
     if (rc == OK && t->options->evaluate)
         rc = memory_copies_open(t->comm, job, t->files ? run_files_id(t->files) : "",

@@ -265,36 +265,59 @@ static enum status measure_first(struct trainer *t, struct train_plan *plan, str
     return begin_plan(t, plan, err);
 }
 
-enum status trainer_set_up(struct trainer *t, const char *weights, bool resume, struct err *err)
+/* What a rank opens by itself: its data, its backend, and the weights that it will load. */
+static enum status open_own(struct trainer *t, const char *weights, bool resume, struct err *err)
 {
-    const struct comm *comm = t->comm;
-    struct train_plan plan = {0};
-    struct progress was;
-    int num_frozen = 0;
     const struct backend_spec spec = {.device = device_kind_names[t->job->train.device],
                                       .dtype = t->job->train.dtype,
                                       .threads = t->cores->threads,
-                                      .local_rank = comm->local_rank};
-    enum status rc = refuse_unsupported(t->job, err);
+                                      .local_rank = t->comm->local_rank};
+    enum status rc = OK;
     if (t->job->train.transport == TRANSPORT_NCCL)
         nccl_environment();
     t->times =
         (struct start_times){.ended_ns = t->options->ended_ns, .ready_ns = t->options->ready_ns};
-    THEN(t->options->samples ? OK : dataset_open_for(t->job, weights, &t->dataset, err));
     if (t->options->samples)
         t->dataset = *t->options->samples;
+    else
+        rc = dataset_open_for(t->job, weights, &t->dataset, err);
     t->times.data_ns = clock_wall_ns();
     if (rc == OK && t->job->data.length > 0 && !t->dataset.packed)
         rc = err_set(err, ERR_INPUT,
                      "data.length: samples of data.kind %s are no rows of documents, only those of "
                      "JSON lines are",
                      data_kind_names[t->job->data.kind]);
-    if (rc == OK)
-        probe_open(t);
-    if (rc == OK && !(t->backend = backend_new(&spec, err)))
-        rc = err ? err->status : ERR_NOMEM;
-    if (rc == OK && weights)
-        rc = check_weights(t, weights, resume, err);
+    if (rc != OK)
+        return rc;
+    probe_open(t);
+    if (!(t->backend = backend_new(&spec, err)))
+        return err ? err->status : ERR_NOMEM;
+    return weights ? check_weights(t, weights, resume, err) : OK;
+}
+
+/* What a run has that trains: its folder, NCCL, room for elastic moves. Collective. */
+static enum status open_training(struct trainer *t, struct err *err)
+{
+    const struct comm *comm = t->comm;
+    enum status rc = comm_agree(comm, out_folder(t, err), err);
+    if (t->job->train.transport == TRANSPORT_NCCL)
+        THEN(nccl_open(comm, t->backend, folders_make(t->out, true, NULL) == OK ? t->out : NULL,
+                       cuda_load_num_devices(), &t->nccl, err));
+    t->base.nccl = t->nccl;
+    if (rc != OK || !turn_elastic(t->job))
+        return rc;
+    rc = parcel_room_new(t->backend, PARCEL_BYTES, NUM_PARCELS, &t->base.parcel_room, err);
+    return comm_agree(comm, rc, err);
+}
+
+enum status trainer_set_up(struct trainer *t, const char *weights, bool resume, struct err *err)
+{
+    const struct comm *comm = t->comm;
+    struct train_plan plan = {0};
+    struct progress was;
+    int num_frozen = 0;
+    enum status rc = refuse_unsupported(t->job, err);
+    THEN(open_own(t, weights, resume, err));
     rc = comm_agree(comm, rc, err);
     t->base = (struct deployment_base){.comm = comm,
                                        .job = t->job,
@@ -303,16 +326,8 @@ enum status trainer_set_up(struct trainer *t, const char *weights, bool resume, 
                                        .lagged = t->probe.on};
     share_workers(t);
     THEN(give_choices(t, err));
-    if (rc == OK && t->trains)
-        rc = comm_agree(comm, out_folder(t, err), err);
-    if (rc == OK && t->trains && t->job->train.transport == TRANSPORT_NCCL)
-        rc = nccl_open(comm, t->backend, folders_make(t->out, true, NULL) == OK ? t->out : NULL,
-                       cuda_load_num_devices(), &t->nccl, err);
-    t->base.nccl = t->nccl;
-    if (rc == OK && t->trains && turn_elastic(t->job))
-        rc = comm_agree(
-            comm, parcel_room_new(t->backend, PARCEL_BYTES, NUM_PARCELS, &t->base.parcel_room, err),
-            err);
+    if (t->trains)
+        THEN(open_training(t, err));
     THEN(elastic_open(t, resume ? weights : NULL, &num_frozen, err));
     if (rc == OK && t->trains)
         rc = open_cache(t, err);

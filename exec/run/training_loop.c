@@ -283,6 +283,27 @@ static enum status saved_now(struct trainer *t, struct err *err)
     return rc == OK ? trainer_saved(t, err) : rc;
 }
 
+/* Do what is not training: the time since *begin counts as training, and *begin is then now. */
+static enum status untimed(struct trainer *t, int64_t *begin,
+                           enum status (*work)(struct trainer *t, struct err *err), struct err *err)
+{
+    t->train_ns += comm_now_ns(t->comm) - *begin;
+    const enum status rc = work(t, err);
+    *begin = comm_now_ns(t->comm);
+    return rc;
+}
+
+/* Count a step; its votes end the loop. */
+static void count_step(struct trainer *t, const struct step_result *result, int64_t samples)
+{
+    t->epoch_row.steps++;
+    t->epoch_samples += samples;
+    t->epoch_step_ns += result->step_ns;
+    t->epoch_loss += result->loss;
+    t->yielded = result->vote == VOTE_YIELD;
+    t->interrupted = t->yielded || result->vote == VOTE_STOP;
+}
+
 /* The steps of an epoch up to last_step, or to the end of a turn within it. */
 static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t last_step,
                                struct err *err)
@@ -319,12 +340,7 @@ static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t la
         rc = one_step(t, &ask, &result, err);
         if (rc != OK)
             break;
-        t->epoch_row.steps++;
-        t->epoch_samples += sampler_step_samples(sampler, s);
-        t->epoch_step_ns += result.step_ns;
-        t->epoch_loss += result.loss;
-        t->yielded = result.vote == VOTE_YIELD;
-        t->interrupted = t->yielded || result.vote == VOTE_STOP;
+        count_step(t, &result, sampler_step_samples(sampler, s));
         if (result.next_fails && !last) { /* this rank's loader has failed, or that of another */
             (void)loader_next(t->deployment.loaders[SPLIT_TRAIN], &t->fault);
             t->interrupted = true;
@@ -332,21 +348,15 @@ static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t la
         over = trainer_turn_due(t);
         if (t->nccl && !over && !t->interrupted)
             rc = go_ahead(t, (enum vote)result.vote, err);
-        if (rc == OK && t->saving && result.vote == VOTE_NONE) {
-            t->train_ns += comm_now_ns(t->comm) - begin;
-            rc = saved_now(t, err);
-            begin = comm_now_ns(t->comm);
-        }
+        if (rc == OK && t->saving && result.vote == VOTE_NONE)
+            rc = untimed(t, &begin, saved_now, err);
         if (rc == OK && t->copies.on && t->progress.step % copy_every == 0 && !last) {
             rc = elastic_order(t, ORDER_COPY, OK, err);
             THEN(trainer_copy(t, err));
         }
         if (rc == OK && every > 0 && t->progress.step % every == 0 && t->options->evaluate &&
-            !(s + 1 == in_epoch && evaluates_after(t, t->progress.epoch))) {
-            t->train_ns += comm_now_ns(t->comm) - begin;
-            rc = save_now(t, err);
-            begin = comm_now_ns(t->comm);
-        }
+            !(s + 1 == in_epoch && evaluates_after(t, t->progress.epoch)))
+            rc = untimed(t, &begin, save_now, err);
     }
     t->train_ns += comm_now_ns(t->comm) - begin;
     return rc;

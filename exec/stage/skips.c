@@ -60,24 +60,14 @@ static int64_t edge_bytes(const struct stage *stage, const struct skip_port *por
     return tensors * tensor_bytes(stage, stage->spec.max_samples);
 }
 
-enum status stage_skips_open(struct stage *stage, struct err *err)
+/* List the edges that enter the stage and those that leave it; one that does both stays inside. */
+static enum status list_ports(struct stage *stage, struct err *err)
 {
     const struct stage_spec *spec = &stage->spec;
-    const struct model *m = spec->model;
-    const size_t most = (size_t)m->num_skips + 1;
+    const int64_t bytes = tensor_bytes(stage, spec->max_samples);
     enum status rc = OK;
-    for (int i = 0; i < stage->num_items; i++)
-        stage->layers[i].joins = false;
-    if (m->num_skips == 0)
-        return OK;
-    stage->enters = calloc(most, sizeof *stage->enters);
-    stage->leaves = calloc(most, sizeof *stage->leaves);
-    stage->inner_act = calloc(most, sizeof *stage->inner_act);
-    stage->inner_grad = calloc(most, sizeof *stage->inner_grad);
-    if (!stage->enters || !stage->leaves || !stage->inner_act || !stage->inner_grad)
-        return err_nomem(err);
-    for (int k = 0; k < m->num_skips; k++) {
-        const struct skip_edge *skip = &m->skips[k];
+    for (int k = 0; k < spec->model->num_skips && rc == OK; k++) {
+        const struct skip_edge *skip = &spec->model->skips[k];
         const bool to = skip->to >= spec->first_item && skip->to < spec->end_item;
         const bool from = skip->from >= spec->first_item && skip->from < spec->end_item;
         struct skip_port port = {
@@ -92,34 +82,56 @@ enum status stage_skips_open(struct stage *stage, struct err *err)
             stage->leaves[stage->num_leaves++] = port;
         }
         if (to && from)
-            rc = stage_grab(stage, tensor_bytes(stage, spec->max_samples), &stage->inner_act[k],
-                            err);
-        if (rc == OK && to && from && port.grad)
-            rc = stage_grab(stage, tensor_bytes(stage, spec->max_samples), &stage->inner_grad[k],
-                            err);
-        if (rc != OK)
-            return rc;
+            rc = stage_grab(stage, bytes, &stage->inner_act[k], err);
+        if (to && from && port.grad)
+            THEN(stage_grab(stage, bytes, &stage->inner_grad[k], err));
     }
+    return rc;
+}
+
+/* Take the buffers of a slot, one for each edge to or from another stage. */
+static enum status grab_slot(struct stage *stage, struct slot *slot, struct err *err)
+{
+    const size_t most = (size_t)stage->spec.model->num_skips + 1;
+    enum status rc = OK;
+    slot->skip_out = calloc(most, sizeof *slot->skip_out);
+    slot->skip_grad = calloc(most, sizeof *slot->skip_grad);
+    if (!slot->skip_out || !slot->skip_grad)
+        return err_nomem(err);
+    for (int e = 1; e <= stage->num_out && rc == OK; e++)
+        rc = stage_grab(stage, edge_bytes(stage, stage->leaves, stage->num_leaves, e),
+                        &slot->skip_out[e], err);
+    for (int p = 0; p < stage->num_enters && rc == OK; p++) {
+        const int e = stage->enters[p].edge;
+        if (e > 0 && stage->enters[p].grad && !slot->skip_grad[e])
+            rc = stage_grab(stage, edge_bytes(stage, stage->enters, stage->num_enters, e),
+                            &slot->skip_grad[e], err);
+    }
+    return rc;
+}
+
+enum status stage_skips_open(struct stage *stage, struct err *err)
+{
+    const size_t most = (size_t)stage->spec.model->num_skips + 1;
+    for (int i = 0; i < stage->num_items; i++)
+        stage->layers[i].joins = false;
+    if (most == 1)
+        return OK;
+    stage->enters = calloc(most, sizeof *stage->enters);
+    stage->leaves = calloc(most, sizeof *stage->leaves);
+    stage->inner_act = calloc(most, sizeof *stage->inner_act);
+    stage->inner_grad = calloc(most, sizeof *stage->inner_grad);
+    if (!stage->enters || !stage->leaves || !stage->inner_act || !stage->inner_grad)
+        return err_nomem(err);
+    enum status rc = list_ports(stage, err);
+    if (rc != OK)
+        return rc;
     stage->num_in = number(stage, stage->enters, stage->num_enters, true);
     stage->num_out = number(stage, stage->leaves, stage->num_leaves, false);
     if (stage->num_enters > 0)
-        rc = stage_grab(stage, 2 * tensor_bytes(stage, spec->max_samples), &stage->wide, err);
-    for (int i = 0; i < stage->num_slots && rc == OK; i++) {
-        struct slot *slot = &stage->slots[i];
-        slot->skip_out = calloc(most, sizeof *slot->skip_out);
-        slot->skip_grad = calloc(most, sizeof *slot->skip_grad);
-        if (!slot->skip_out || !slot->skip_grad)
-            return err_nomem(err);
-        for (int e = 1; e <= stage->num_out && rc == OK; e++)
-            rc = stage_grab(stage, edge_bytes(stage, stage->leaves, stage->num_leaves, e),
-                            &slot->skip_out[e], err);
-        for (int p = 0; p < stage->num_enters && rc == OK; p++) {
-            const int e = stage->enters[p].edge;
-            if (e > 0 && stage->enters[p].grad && !slot->skip_grad[e])
-                rc = stage_grab(stage, edge_bytes(stage, stage->enters, stage->num_enters, e),
-                                &slot->skip_grad[e], err);
-        }
-    }
+        rc = stage_grab(stage, 2 * tensor_bytes(stage, stage->spec.max_samples), &stage->wide, err);
+    for (int i = 0; i < stage->num_slots && rc == OK; i++)
+        rc = grab_slot(stage, &stage->slots[i], err);
     return rc;
 }
 

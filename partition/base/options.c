@@ -221,3 +221,11 @@ enum status options_take(struct command_line *line, int *argc, char **argv, bool
     *argc = kept;
     return rc;
 }
+
+enum status options_refuse(const struct refusal *refused, struct err *err)
+{
+    for (; refused->says; refused++)
+        if (refused->wrong)
+            return err_set(err, ERR_INPUT, "%s", refused->says);
+    return OK;
+}

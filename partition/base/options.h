@@ -100,6 +100,16 @@ enum status options_parse(struct command_line *line, int argc, char **argv, stru
 enum status options_take(struct command_line *line, int *argc, char **argv, bool front,
                          struct err *err);
 
+/* Combinations of options that a command refuses: ERR_INPUT with what the first wrong one says. */
+struct refusal {
+    bool wrong;
+    const char *says; /* NULL ends the list */
+};
+enum status options_refuse(const struct refusal *refused, struct err *err);
+/* clang-format off */
+#define OPTIONS_REFUSE(err, ...) options_refuse((const struct refusal[]){__VA_ARGS__, {false, NULL}}, err)
+/* clang-format on */
+
 /* Write the aligned help text of a table into buf (always terminated), with a line for --help at its
  * end if `last`. Returns the length needed. */
 size_t options_help(const struct option *options, int num_options, bool last, char *buf,

@@ -238,40 +238,8 @@ static enum status check_curves(const struct cluster *cluster, struct err *err)
     return rc;
 }
 
-enum status cluster_check(const struct cluster *cluster, struct err *err)
+static enum status check_devices(const struct cluster *cluster, struct err *err)
 {
-    if (cluster->num_nodes < 1 || cluster->num_devices < cluster->num_nodes ||
-        cluster->num_devices > CLUSTER_DEVICES_MAX)
-        return err_set(err, ERR_INPUT,
-                       "cluster: %d devices in %d nodes, must be 1..%d and one a "
-                       "node at least",
-                       cluster->num_devices, cluster->num_nodes, CLUSTER_DEVICES_MAX);
-    if (cluster->link_latency_ns < 0 || cluster->uplink_latency_ns < 0)
-        return err_set(err, ERR_INPUT, "cluster: latency must not be negative, got %lld ns",
-                       (long long)(cluster->link_latency_ns < 0 ? cluster->link_latency_ns
-                                                                : cluster->uplink_latency_ns));
-    if (cluster->pod_nodes < 0 || cluster->pod_latency_ns < 0 ||
-        (cluster->pod_nodes > 0 && !rate_ok(cluster->pod_uplink_bytes_per_s)))
-        return err_set(err, ERR_INPUT,
-                       "cluster: a pod must have a node at least, pod_uplink 1..10^18 B/s and no "
-                       "negative latency, got %d nodes, %g B/s, %lld ns",
-                       cluster->pod_nodes, cluster->pod_uplink_bytes_per_s,
-                       (long long)cluster->pod_latency_ns);
-    if (cluster->host_op_ns < 0)
-        return err_set(err, ERR_INPUT, "cluster: host_op_ns must not be negative, got %lld",
-                       (long long)cluster->host_op_ns);
-    if (cluster->message_host_ns < 0 || !(cluster->message_host_bytes_per_s >= 0))
-        return err_set(
-            err, ERR_INPUT,
-            "cluster: message_host and message_host_rate must not be negative, got %lld ns, "
-            "%g B/s",
-            (long long)cluster->message_host_ns, cluster->message_host_bytes_per_s);
-    if (!(cluster->overlap_share >= 0 && cluster->overlap_share <= 1))
-        return err_set(err, ERR_INPUT, "cluster: overlap_share must be 0..1, got %g",
-                       cluster->overlap_share);
-    if (cluster->context_bytes < 0)
-        return err_set(err, ERR_INPUT, "cluster: context_bytes must not be negative, got %lld",
-                       (long long)cluster->context_bytes);
     int node = 0;
     for (int i = 0; i < cluster->num_devices; i++) {
         const struct device *device = &cluster->devices[i];
@@ -306,6 +274,46 @@ enum status cluster_check(const struct cluster *cluster, struct err *err)
     if (node != cluster->num_nodes - 1)
         return err_set(err, ERR_INPUT, "cluster: %d nodes, but the last device is on node %d",
                        cluster->num_nodes, node);
+    return OK;
+}
+
+enum status cluster_check(const struct cluster *cluster, struct err *err)
+{
+    if (cluster->num_nodes < 1 || cluster->num_devices < cluster->num_nodes ||
+        cluster->num_devices > CLUSTER_DEVICES_MAX)
+        return err_set(err, ERR_INPUT,
+                       "cluster: %d devices in %d nodes, must be 1..%d and one a "
+                       "node at least",
+                       cluster->num_devices, cluster->num_nodes, CLUSTER_DEVICES_MAX);
+    if (cluster->link_latency_ns < 0 || cluster->uplink_latency_ns < 0)
+        return err_set(err, ERR_INPUT, "cluster: latency must not be negative, got %lld ns",
+                       (long long)(cluster->link_latency_ns < 0 ? cluster->link_latency_ns
+                                                                : cluster->uplink_latency_ns));
+    if (cluster->pod_nodes < 0 || cluster->pod_latency_ns < 0 ||
+        (cluster->pod_nodes > 0 && !rate_ok(cluster->pod_uplink_bytes_per_s)))
+        return err_set(err, ERR_INPUT,
+                       "cluster: a pod must have a node at least, pod_uplink 1..10^18 B/s and no "
+                       "negative latency, got %d nodes, %g B/s, %lld ns",
+                       cluster->pod_nodes, cluster->pod_uplink_bytes_per_s,
+                       (long long)cluster->pod_latency_ns);
+    if (cluster->host_op_ns < 0)
+        return err_set(err, ERR_INPUT, "cluster: host_op_ns must not be negative, got %lld",
+                       (long long)cluster->host_op_ns);
+    if (cluster->message_host_ns < 0 || !(cluster->message_host_bytes_per_s >= 0))
+        return err_set(
+            err, ERR_INPUT,
+            "cluster: message_host and message_host_rate must not be negative, got %lld ns, "
+            "%g B/s",
+            (long long)cluster->message_host_ns, cluster->message_host_bytes_per_s);
+    if (!(cluster->overlap_share >= 0 && cluster->overlap_share <= 1))
+        return err_set(err, ERR_INPUT, "cluster: overlap_share must be 0..1, got %g",
+                       cluster->overlap_share);
+    if (cluster->context_bytes < 0)
+        return err_set(err, ERR_INPUT, "cluster: context_bytes must not be negative, got %lld",
+                       (long long)cluster->context_bytes);
+    const enum status rc = check_devices(cluster, err);
+    if (rc != OK)
+        return rc;
     for (int n = 0; n < cluster->num_nodes; n++)
         if (!rate_ok(cluster->uplink_bytes_per_s[n]))
             return err_set(err, ERR_INPUT,

@@ -296,63 +296,85 @@ static enum status check_group(const struct setting *setting, int tensor, struct
     return OK;
 }
 
+/* What of a layout a model does not have yet. */
+struct division {
+    const struct layout *layout;
+    int T, C, X;
+    bool divides, spreads, splits, fused;
+};
+
+static enum status check_division(const struct setting *setting, const struct division *d,
+                                  struct err *err)
+{
+    const struct layout *layout = d->layout;
+    enum status rc = d->divides ? check_group(setting, d->T, err) : OK;
+    if (d->spreads)
+        THEN(check_ways(setting, d->X, "expert", layout->expert, err));
+    if (d->spreads || d->X != d->T)
+        THEN(model_experts_check(setting->model, layout, err));
+    if (d->splits) {
+        THEN(check_ways(setting, d->T, "context", d->C, err));
+        THEN(model_context_check(setting->model, d->C, layout->context_kind, d->T, err));
+    }
+    return rc;
+}
+
+/* The costs of a group are those of one device, with times of its own where devices share work. */
+static void group_costs(struct tensor_group *l, const struct cost *one, const struct division *d)
+{
+    l->cost = *one;
+    if (!d->divides)
+        return;
+    l->cost.ctx = l;
+    l->cost.item_ns = group_item_ns;
+    l->cost.rerun_ns = group_rerun_ns;
+    l->cost.group_ns = group_collective_ns;
+    l->cost.experts_ns = d->spreads && d->X < d->T ? group_experts_ns : NULL;
+    l->cost.near_ns_per_byte = NULL;
+    l->cost.transfer_ns = one->transfer_ns ? group_transfer_ns : NULL;
+    l->cost.allreduce_ns = one->allreduce_ns ? group_allreduce_ns : NULL;
+}
+
 enum status tensor_group_new(const struct setting *setting, const struct layout *layout,
                              struct tensor_group **group, struct err *err)
 {
     const struct model *whole = setting->model;
-    const int C = layout->context;
-    const bool divides = layout->tensor > 1 && whole->tensor < 2, fused = fuses(setting);
-    const bool spreads = layout->expert > 1 && whole->expert_ways < 2;
-    const bool splits = C > 1 && whole->context < 2;
-    const int T = divides ? layout->tensor : 1;
-    enum status rc = divides ? check_group(setting, T, err) : OK;
-    const int X = layout->expert_tensor > 0 ? layout->expert_tensor : T;
-    if (rc == OK && spreads)
-        rc = check_ways(setting, X, "expert", layout->expert, err);
-    if (rc == OK && (spreads || X != T))
-        rc = model_experts_check(whole, layout, err);
-    if (rc == OK && splits)
-        rc = check_ways(setting, T, "context", C, err);
-    if (rc == OK && splits)
-        rc = model_context_check(whole, C, layout->context_kind, T, err);
+    struct division d = {.layout = layout, .T = 1, .C = layout->context, .fused = fuses(setting)};
+    d.divides = layout->tensor > 1 && whole->tensor < 2;
+    d.spreads = layout->expert > 1 && whole->expert_ways < 2;
+    d.splits = d.C > 1 && whole->context < 2;
+    if (d.divides)
+        d.T = layout->tensor;
+    d.X = layout->expert_tensor > 0 ? layout->expert_tensor : d.T;
     *group = NULL;
-    if (rc != OK || (!divides && !fused && !spreads && !splits))
+    enum status rc = check_division(setting, &d, err);
+    if (rc != OK || (!d.divides && !d.fused && !d.spreads && !d.splits))
         return rc;
     struct tensor_group *l = calloc(1, sizeof *l);
     struct model tokens = {0};
     if (!l)
         return err_nomem(err);
-    if (splits)
+    if (d.splits)
         rc = model_copy(whole, &tokens, err);
-    if (rc == OK && splits)
-        model_divide_tokens(&tokens, C);
+    if (rc == OK && d.splits)
+        model_divide_tokens(&tokens, d.C);
     l->inner = setting->cost;
     l->whole = setting->cluster;
-    l->tensor = T;
-    THEN(model_shard(splits ? &tokens : whole, T, layout->sequence_parallel, &l->model, err));
-    if (rc == OK && spreads)
-        model_divide_experts(&l->model, layout->expert, X);
-    if (rc == OK && fused)
+    l->tensor = d.T;
+    THEN(model_shard(d.splits ? &tokens : whole, d.T, layout->sequence_parallel, &l->model, err));
+    if (rc == OK && d.spreads)
+        model_divide_experts(&l->model, layout->expert, d.X);
+    if (rc == OK && d.fused)
         model_fuse_attention(&l->model);
-    if (rc == OK && divides)
-        rc = make_groups(l, setting->cluster, err);
-    if (rc == OK && spreads && X > 1 && X < T)
-        rc = cluster_copy(setting->cluster, &l->apart, err);
+    if (d.divides)
+        THEN(make_groups(l, setting->cluster, err));
+    if (d.spreads && d.X > 1 && d.X < d.T)
+        THEN(cluster_copy(setting->cluster, &l->apart, err));
     for (int n = 0; n < l->apart.num_nodes; n++)
-        l->apart.uplink_bytes_per_s[n] /= X;
-    l->apart.pod_uplink_bytes_per_s /= X;
-    l->cost = *setting->cost;
-    if (divides) {
-        l->cost.ctx = l;
-        l->cost.item_ns = group_item_ns;
-        l->cost.rerun_ns = group_rerun_ns;
-        l->cost.group_ns = group_collective_ns;
-        l->cost.experts_ns = spreads && X < T ? group_experts_ns : NULL;
-        l->cost.near_ns_per_byte = NULL;
-        l->cost.transfer_ns = setting->cost->transfer_ns ? group_transfer_ns : NULL;
-        l->cost.allreduce_ns = setting->cost->allreduce_ns ? group_allreduce_ns : NULL;
-    }
-    l->setting = (struct setting){&l->model, divides ? &l->cluster : setting->cluster, &l->cost};
+        l->apart.uplink_bytes_per_s[n] /= d.X;
+    l->apart.pod_uplink_bytes_per_s /= d.X;
+    group_costs(l, setting->cost, &d);
+    l->setting = (struct setting){&l->model, d.divides ? &l->cluster : setting->cluster, &l->cost};
     if (rc == OK) {
         *group = l;
         l = NULL;

@@ -95,75 +95,84 @@ static enum status check_expert(const struct job *job, struct err *err)
     return rc == OK ? OK : err_set(err, rc, "%s: %s", source_of(job), why.msg);
 }
 
-static enum status check_pipeline(const struct job *job, struct err *err)
+/* Whether the shards of a layout that is not searched divide something. */
+static enum status check_shards(const struct job *job, struct err *err)
 {
-    const enum status rc = check_expert(job, err);
-    if (rc != OK)
-        return rc;
-    if (job->pipeline.layout.at.shard_group != AUTO && !job->pipeline.layout.open[LAYOUT_SHARD]) {
-        const int64_t known = (int64_t)job->pipeline.num_replicas * job->pipeline.layout.at.context;
-        const int G = job->pipeline.layout.at.shard_group;
+    const struct layout *at = &job->pipeline.layout.at;
+    const bool open = job->pipeline.layout.open[LAYOUT_SHARD];
+    const int R = job->pipeline.num_replicas, G = at->shard_group;
+    if (G != AUTO && !open) {
+        const int64_t known = (int64_t)R * at->context;
+        const int pipelines = known > 0 && known <= INT32_MAX ? (int)known : 2 * G;
         struct err why = {0};
-        if (shard_group_check(G, job->pipeline.layout.at.shard,
-                              known > 0 && known <= INT32_MAX ? (int)known : 2 * G,
-                              job->pipeline.layout.at.expert, &why) != OK)
+        if (shard_group_check(G, at->shard, pipelines, at->expert, &why) != OK)
             return err_set(err, ERR_INFEASIBLE, "%s: %s", source_of(job), why.msg);
     }
-    if (!job->pipeline.layout.open[LAYOUT_SHARD] && job->pipeline.layout.at.shard != SHARD_NONE &&
-        job->pipeline.num_replicas == 1 && job->pipeline.layout.at.context == 1 &&
-        !(job->pipeline.layout.at.shard == SHARD_WEIGHTS &&
-          framework_shards_alone(job->model.framework)))
+    if (!open && at->shard != SHARD_NONE && R == 1 && at->context == 1 &&
+        !(at->shard == SHARD_WEIGHTS && framework_shards_alone(job->model.framework)))
         return err_set(err, ERR_INFEASIBLE,
                        "%s: pipeline.shard %s divides nothing with pipeline.num_replicas 1",
-                       source_of(job), shard_mode_name(job->pipeline.layout.at.shard));
-    if (job->train.reduction == REDUCTION_CANONICAL &&
-        (job->pipeline.layout.open[LAYOUT_SHARD] || job->pipeline.layout.at.shard != SHARD_NONE))
+                       source_of(job), shard_mode_name(at->shard));
+    if (job->train.reduction == REDUCTION_CANONICAL && (open || at->shard != SHARD_NONE))
         return err_set(err, ERR_INFEASIBLE,
                        "%s: pipeline.shard must be none with train.reduction canonical",
                        source_of(job));
+    return OK;
+}
+
+/* Whether the model has a stage for each chunk of each rank, and the schedule takes the chunks. */
+static enum status check_stages(const struct job *job, struct err *err)
+{
+    const int K = job->pipeline.num_stages, chunks = job->pipeline.chunks;
     if (!job->pipeline.schedule_auto && job->pipeline.schedule != SCHEDULE_SEARCH) {
         const enum schedule_kind kind = job->pipeline.schedule;
-        if (!schedule_any_chunks(kind) && job->pipeline.chunks != 1 &&
-            job->pipeline.chunks != schedule_default_chunks(kind))
+        if (!schedule_any_chunks(kind) && chunks != 1 && chunks != schedule_default_chunks(kind))
             return err_set(err, ERR_INPUT, "%s: pipeline.chunks must be %d for schedule %s, got %d",
                            source_of(job), schedule_default_chunks(kind), schedule_kind_name(kind),
-                           job->pipeline.chunks);
+                           chunks);
     }
     int64_t stages;
-    if (!mul_ok(job->pipeline.num_stages, job->pipeline.chunks, &stages) ||
-        stages > job->model.num_items) {
-        if (job->pipeline.num_stages > 0)
-            return err_set(err, ERR_INFEASIBLE,
-                           "%s: pipeline.num_stages must be 1..%d (items of model '%s'), got %d%s",
-                           source_of(job), job->model.num_items / job->pipeline.chunks,
-                           job->model.name, job->pipeline.num_stages,
-                           job->pipeline.chunks > 1 ? " with several chunks each" : "");
-    }
-    /* num_microbatches splits train.batch as the job gives it (partition/search/plan_for.h). */
-    const int64_t batch = job->train.batch;
-    if (job->train.batch_mode == BATCH_GLOBAL && job->pipeline.num_replicas > 0) {
-        if (batch % job->pipeline.num_replicas != 0)
-            return err_set(
-                err, ERR_INPUT,
-                "%s: train.batch.global %lld must be a multiple of pipeline.num_replicas %d",
-                source_of(job), (long long)batch, job->pipeline.num_replicas);
-    }
-    const int64_t R = job->train.batch_mode == BATCH_GLOBAL && job->pipeline.num_replicas > 0
-                          ? job->pipeline.num_replicas
-                          : 1;
-    if (job->train.micro != AUTO && job->pipeline.num_microbatches != AUTO)
+    if (K > 0 && (!mul_ok(K, chunks, &stages) || stages > job->model.num_items))
+        return err_set(err, ERR_INFEASIBLE,
+                       "%s: pipeline.num_stages must be 1..%d (items of model '%s'), got %d%s",
+                       source_of(job), job->model.num_items / chunks, job->model.name, K,
+                       chunks > 1 ? " with several chunks each" : "");
+    return OK;
+}
+
+/* num_microbatches splits train.batch as the job gives it (partition/search/plan_for.h). */
+static enum status check_batches(const struct job *job, struct err *err)
+{
+    const int64_t batch = job->train.batch, micro = job->train.micro;
+    const int M = job->pipeline.num_microbatches;
+    const bool split = job->train.batch_mode == BATCH_GLOBAL && job->pipeline.num_replicas > 0;
+    const int R = split ? job->pipeline.num_replicas : 1;
+    if (batch % R != 0)
+        return err_set(err, ERR_INPUT,
+                       "%s: train.batch.global %lld must be a multiple of pipeline.num_replicas %d",
+                       source_of(job), (long long)batch, R);
+    if (micro != AUTO && M != AUTO)
         return err_set(err, ERR_INPUT,
                        "%s: give train.batch.micro or pipeline.num_microbatches, got both",
                        source_of(job));
-    if (job->train.micro != AUTO && batch / R % job->train.micro != 0)
+    if (micro != AUTO && batch / R % micro != 0)
         return err_set(err, ERR_INPUT,
                        "%s: train.batch.micro must divide the batch of %lld, got %lld",
-                       source_of(job), (long long)(batch / R), (long long)job->train.micro);
-    if (job->pipeline.num_microbatches > batch)
+                       source_of(job), (long long)(batch / R), (long long)micro);
+    if (M > batch)
         return err_set(err, ERR_INPUT,
                        "%s: pipeline.num_microbatches must be at most the batch of %lld, got %d",
-                       source_of(job), (long long)batch, job->pipeline.num_microbatches);
+                       source_of(job), (long long)batch, M);
     return OK;
+}
+
+static enum status check_pipeline(const struct job *job, struct err *err)
+{
+    enum status rc = check_expert(job, err);
+    THEN(check_shards(job, err));
+    THEN(check_stages(job, err));
+    THEN(check_batches(job, err));
+    return rc;
 }
 
 static enum status check_freeze(const struct job *job, struct err *err)

@@ -66,64 +66,79 @@ static bool cached_bytes(const struct builder *b, int64_t *bytes)
     return true;
 }
 
+/* The parameters of a stage by what is kept of them. */
+struct stage_params {
+    int64_t base; /* bytes of a frozen base beside adapters */
+    int64_t trainable, frozen;
+    int64_t experts[2]; /* frozen, trainable */
+};
+
+static bool count_params(const struct builder *b, int s, struct stage_params *n)
+{
+    const struct model *model = b->model;
+    const int first = b->plan->first_item[s], end = b->plan->first_item[s + 1];
+    bool fits = true;
+    *n = (struct stage_params){0};
+    for (int i = s == 0 ? 0 : first; i < end && fits; i++) { /* a prefix outside is rank 0's */
+        const struct item *item = &model->items[i];
+        fits = add_to(&n->experts[i >= b->num_frozen_items], builder_expert_params(b, i)) &&
+               add_to(i < b->num_frozen_items ? &n->frozen : &n->trainable, item->params) &&
+               add_to(&n->base, model_base_bytes(model, i));
+        /* A stage that holds the table's owner, the first item, uses the table in place. */
+        if (item->tied_params > 0 && first > 0) {
+            const int64_t copy =
+                (int64_t)ceil((double)item->tied_params * model_base_bytes_per_param(model));
+            fits = fits && (model->lora.rank > 0
+                                ? add_to(&n->base, copy)
+                                : add_to(b->num_frozen_items > 0 ? &n->frozen : &n->trainable,
+                                         item->tied_params));
+        }
+    }
+    return fits;
+}
+
 /* Bytes that a stage holds all the time (memory-1). */
 static bool fixed_bytes(const struct builder *b, int s, struct stage_cost *stage)
 {
     const struct model *model = b->model;
     const struct plan *plan = b->plan;
-    const int first = plan->first_item[s], end = plan->first_item[s + 1];
-    const bool has_table = first == 0, has_head = end == model->num_items;
+    const bool has_table = plan->first_item[s] == 0,
+               has_head = plan->first_item[s + 1] == model->num_items;
     const int64_t tied = builder_tied_params(b);
-    int64_t base = 0; /* bytes of a frozen base beside adapters */
-    int64_t trainable = 0, frozen = 0, grads, sums, experts[2] = {0, 0}; /* frozen, trainable */
-    bool fits = true;
-    for (int i = s == 0 ? 0 : first; i < end; i++) { /* a prefix outside is rank 0's */
-        const struct item *item = &model->items[i];
-        fits = fits && add_to(&experts[i >= b->num_frozen_items], builder_expert_params(b, i));
-        fits = fits && add_to(i < b->num_frozen_items ? &frozen : &trainable, item->params) &&
-               add_to(&base, model_base_bytes(model, i));
-        /* A stage that holds the table's owner, the first item, uses the table in place. */
-        if (item->tied_params > 0 && !has_table) {
-            const int64_t copy =
-                (int64_t)ceil((double)item->tied_params * model_base_bytes_per_param(model));
-            fits = fits &&
-                   (model->lora.rank > 0 ? add_to(&base, copy)
-                                         : add_to(b->num_frozen_items > 0 ? &frozen : &trainable,
-                                                  item->tied_params));
-        }
-    }
+    struct stage_params n;
     int depth = 0;
     while (plan->canonical && ((int64_t)1 << depth) < plan->microbatches.count)
         depth++;
     /* Table and head sum up a gradient each. Where they are apart each stage also takes in the
        other's. */
     const int copy = model_weight_bytes(model) - model->param_bytes;
-    int64_t masters, copies, frozen_bytes;
     const bool apart = !builder_one_table(b);
-    fits = fits && add_ok(trainable, apart && (has_table || has_head) ? tied : 0, &grads) &&
-           add_ok(trainable, apart && has_table && has_head ? tied : 0, &sums) &&
-           mul_ok(trainable, model->param_bytes, &masters) && mul_ok(trainable, copy, &copies) &&
-           mul_ok(frozen, model_weight_bytes(model), &frozen_bytes) &&
-           mul_ok(grads, model_grad_bytes(model), &stage->grad_bytes) &&
-           mul_ok(sums, model_grad_bytes(model), &sums) &&
-           mul_ok(sums, depth, &stage->tree_bytes) &&
-           mul_ok(trainable, plan->optim_bytes_per_param, &stage->optim_bytes);
-    if (fits && plan->lagged && trainable > 0) /* the copy is in fp32, and not sharded */
-        fits = mul_ok(trainable, 4, &stage->lagged_bytes) &&
-               add_to(&stage->lagged_bytes, LAG_ROOM_BYTES);
-    if (!fits)
+    const int64_t grads_too = apart && (has_table || has_head) ? tied : 0,
+                  sums_too = apart && has_table && has_head ? tied : 0;
+    int64_t masters, copies, frozen_bytes, grads, sums;
+    if (!count_params(b, s, &n) || !add_ok(n.trainable, grads_too, &grads) ||
+        !add_ok(n.trainable, sums_too, &sums) ||
+        !mul_ok(n.trainable, model->param_bytes, &masters) || !mul_ok(n.trainable, copy, &copies) ||
+        !mul_ok(n.frozen, model_weight_bytes(model), &frozen_bytes) ||
+        !mul_ok(grads, model_grad_bytes(model), &stage->grad_bytes) ||
+        !mul_ok(sums, model_grad_bytes(model), &sums) || !mul_ok(sums, depth, &stage->tree_bytes) ||
+        !mul_ok(n.trainable, plan->optim_bytes_per_param, &stage->optim_bytes))
+        return false;
+    if (plan->lagged && n.trainable > 0 && /* the copy is in fp32, and not sharded */
+        (!mul_ok(n.trainable, 4, &stage->lagged_bytes) ||
+         !add_to(&stage->lagged_bytes, LAG_ROOM_BYTES)))
         return false;
     /* Masters beside narrow copies belong to the optimizer; alone they are what kernels read. */
     masters = builder_share(b, copy > 0 ? SHARD_OPTIMIZER : SHARD_WEIGHTS, masters,
-                            experts[1] * model->param_bytes);
-    copies = builder_share(b, SHARD_WEIGHTS, copies, experts[1] * copy);
+                            n.experts[1] * model->param_bytes);
+    copies = builder_share(b, SHARD_WEIGHTS, copies, n.experts[1] * copy);
     stage->frozen_bytes =
-        builder_share(b, SHARD_WEIGHTS, frozen_bytes, experts[0] * model_weight_bytes(model)) +
-        builder_share(b, SHARD_WEIGHTS, base, 0);
-    stage->grad_bytes =
-        builder_share(b, SHARD_GRADIENTS, stage->grad_bytes, experts[1] * model_grad_bytes(model));
+        builder_share(b, SHARD_WEIGHTS, frozen_bytes, n.experts[0] * model_weight_bytes(model)) +
+        builder_share(b, SHARD_WEIGHTS, n.base, 0);
+    stage->grad_bytes = builder_share(b, SHARD_GRADIENTS, stage->grad_bytes,
+                                      n.experts[1] * model_grad_bytes(model));
     stage->optim_bytes = builder_share(b, SHARD_OPTIMIZER, stage->optim_bytes,
-                                       experts[1] * plan->optim_bytes_per_param);
+                                       n.experts[1] * plan->optim_bytes_per_param);
     if (plan->layout.offload) {
         stage->optim_bytes = 0;
         masters = copy > 0 ? 0 : masters;

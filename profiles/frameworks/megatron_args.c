@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/base/options.h"
 #include "partition/base/units.h"
 #include "partition/model/model.h"
 
@@ -537,27 +538,30 @@ static enum status add_shard(struct command_flags *f, int64_t width, struct json
     const bool torch = flag_on(f, "use-torch-fsdp2"),
                divided = flag_on(f, "use-distributed-optimizer");
     const char *const strategy = flag_word(f, "data-parallel-sharding-strategy", "no_shard");
+    const bool known = fsdp && strstr(strategies, strategy),
+               gather = flag_on(f, "overlap-param-gather");
     const int64_t instances = count(f, "num-distributed-optimizer-instances");
     const char *shard = divided ? "optimizer" : "none";
-    if (torch && divided)
-        return err_set(err, ERR_INPUT, "--use-torch-fsdp2 excludes --use-distributed-optimizer");
-    if (torch && count(f, "pipeline-model-parallel-size") > 1)
-        return err_set(err, ERR_INPUT, "--use-torch-fsdp2 excludes PP above 1");
-    if (flag_on(f, "overlap-param-gather") && !flag_on(f, "overlap-grad-reduce"))
-        return err_set(err, ERR_INPUT, "--overlap-param-gather needs --overlap-grad-reduce");
+    const enum status rc = OPTIONS_REFUSE(
+        err, {torch && divided, "--use-torch-fsdp2 excludes --use-distributed-optimizer"},
+        {torch && count(f, "pipeline-model-parallel-size") > 1,
+         "--use-torch-fsdp2 excludes PP above 1"},
+        {gather && !flag_on(f, "overlap-grad-reduce"),
+         "--overlap-param-gather needs --overlap-grad-reduce"},
+        {gather && !divided && !known, "--overlap-param-gather needs --use-distributed-optimizer"});
+    if (rc != OK)
+        return rc;
     if (width % instances != 0)
         return err_set(err, ERR_INPUT,
                        "--num-distributed-optimizer-instances must divide DP x CP %lld, got %lld",
                        (long long)width, (long long)instances);
     if (torch)
         shard = flag_on(f, "torch-fsdp2-no-reshard-after-forward") ? "gradients" : "weights";
-    if (fsdp && strstr(strategies, strategy))
+    if (known)
         shard = strcmp(strategy, "no_shard") == 0      ? "none"
                 : strcmp(strategy, "optim") == 0       ? "optimizer"
                 : strcmp(strategy, "optim_grads") == 0 ? "gradients"
                                                        : "weights";
-    else if (flag_on(f, "overlap-param-gather") && !divided)
-        return err_set(err, ERR_INPUT, "--overlap-param-gather needs --use-distributed-optimizer");
     job_set(job, "pipeline.shard", width > 1 ? shard : "none");
     if (instances > 1 && instances < width && strcmp(shard, "none") != 0)
         job_set_int(job, "pipeline.shard_group", width / instances);
