@@ -18,6 +18,7 @@
 #include "partition/base/units.h"
 #include "profiles/base/clock.h"
 #include "profiles/base/memory_folder.h"
+#include "profiles/base/whole_file.h"
 #include "profiles/json/json.h"
 
 struct session {
@@ -138,7 +139,8 @@ static int64_t last_step(const char *out)
     size_t size = 0;
     int64_t step = 0, number;
     snprintf(path, sizeof path, "%s/metrics.jsonl", out);
-    FILE *in = fopen(path, "r");
+    FILE *in = NULL;
+    input_file(path, &in, NULL);
     while (in && getline(&line, &size, in) > 0) {
         struct json *json = NULL;
         if (json_parse(line, path, &json, NULL) == OK && json_get(json, "loss") &&

@@ -205,6 +205,16 @@ static bool is_there(const char *path)
     return access(path, F_OK) == 0;
 }
 
+/* A file of the run that is there must be a plain one, because opening a named pipe would wait. */
+static enum status check_plain(const char *path, struct err *err)
+{
+    int fd = -1;
+    const enum status rc = is_there(path) ? input_open(path, "open", &fd, NULL, err) : OK;
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
 static enum status begin_trace(struct run_files *files, const char *path, struct err *err)
 {
     enum status rc = output_open(&files->trace_file, path, err);
@@ -294,7 +304,7 @@ enum status run_files_open(const char *dir, const struct run_start *start, struc
 {
     struct run_files *got = calloc(1, sizeof *got);
     struct run_info info = {.num_devices = start->num_ranks, .job_json = start->job->json};
-    char *metrics = NULL, *db = NULL, *summary = NULL, *id = NULL;
+    char *metrics = NULL, *db = NULL, *summary = NULL, *norms = NULL, *id = NULL;
     const bool new_dir = !is_there(dir);
     bool ours = false, new_metrics = false, new_db = false; /* to be removed on failure */
     bool new_id = false;
@@ -310,7 +320,8 @@ enum status run_files_open(const char *dir, const struct run_start *start, struc
     got->restarted = start->restarted ? strdup(start->restarted) : NULL;
     if (!got->dir || (start->restarted && !got->restarted) ||
         asprintf(&metrics, "%s/metrics.jsonl", dir) < 0 || asprintf(&db, "%s/run.db", dir) < 0 ||
-        asprintf(&summary, "%s/summary.json", dir) < 0 || asprintf(&id, "%s/run.json", dir) < 0) {
+        asprintf(&summary, "%s/summary.json", dir) < 0 ||
+        asprintf(&norms, "%s/norms.json", dir) < 0 || asprintf(&id, "%s/run.json", dir) < 0) {
         rc = err_nomem(err);
         goto out;
     }
@@ -320,6 +331,8 @@ enum status run_files_open(const char *dir, const struct run_start *start, struc
     ours = rc == OK;
     if (rc == OK && !start->resume && is_there(metrics))
         rc = already_a_run(dir, err);
+    THEN(check_plain(metrics, err));
+    THEN(check_plain(norms, err));
     if (rc == OK && start->trace)
         rc = begin_trace(got, start->trace, err);
     if (rc != OK)
@@ -363,6 +376,7 @@ out:
     free(metrics);
     free(db);
     free(summary);
+    free(norms);
     free(id);
     return rc;
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "partition/model/model.h"
+#include "profiles/base/whole_file.h"
 
 enum { ID_MAX = 192, COMMIT_MAX = 64, PATH_MAX_BYTES = 4096 };
 
@@ -55,8 +56,8 @@ static void read_commit(const char *model_folder, char commit[COMMIT_MAX])
     char path[PATH_MAX_BYTES + 16];
     *commit = 0;
     snprintf(path, sizeof path, "%s/refs/main", model_folder);
-    FILE *file = fopen(path, "r");
-    if (!file)
+    FILE *file = NULL;
+    if (input_file(path, &file, NULL) != OK)
         return;
     commit[fread(commit, 1, COMMIT_MAX - 1, file)] = 0;
     commit[strspn(commit, "0123456789abcdef")] = 0;
