@@ -208,32 +208,34 @@ static void fill_gaps(struct jinja_text *text)
     }
 }
 
-/* Mark the special token that ends each message, and blanks of the same line before it. */
+/* From a row's first token on, mark the special token that ends each message, and blanks of the same line before it. */
 static void mark_ends(const struct chat *chat, const struct jinja_text *text,
-                      const struct token *tokens, int64_t count)
+                      const struct token_list *tokens, int64_t first)
 {
-    for (int64_t i = 0; i < count; i++) {
-        size_t at = (size_t)tokens[i].first;
-        if (!tokenizer_special(chat->tokenizer, tokens[i].id))
+    for (int64_t i = first; i < tokens->count; i++) {
+        const struct token *token = &tokens->at[i];
+        size_t at = (size_t)token->first;
+        if (!tokenizer_special(chat->tokenizer, token->id))
             continue;
         while (at > 0 && text->marks[at - 1] == 0 && text->at[at - 1] == ' ')
             at--;
         if (at == 0 || text->marks[at - 1] == 0 || text->marks[at - 1] == JINJA_GENERATED)
             continue; /* it follows no message, or the end of one */
-        for (; at < (size_t)tokens[i].end; at++)
+        for (; at < (size_t)token->end; at++)
             text->marks[at] = JINJA_GENERATED;
     }
 }
 
-/* Keep the places of tokens with a marked byte, and of no others. */
-static void choose(const struct jinja_text *text, struct token *tokens, int64_t count)
+/* From a row's first token on, keep the places of tokens with a marked byte, and of no others. */
+static void choose(const struct jinja_text *text, struct token_list *tokens, int64_t first)
 {
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = first; i < tokens->count; i++) {
+        struct token *token = &tokens->at[i];
         bool counts = false;
-        for (int32_t b = tokens[i].first; b < tokens[i].end && !counts; b++)
+        for (int32_t b = token->first; b < token->end && !counts; b++)
             counts = text->marks[b] != 0;
         if (!counts)
-            tokens[i].first = tokens[i].end = 0;
+            token->first = token->end = 0;
     }
 }
 
@@ -259,9 +261,9 @@ enum status chat_tokens(const struct chat *chat, const struct json *row, struct 
     if (rc == OK) {
         if (!jinja_generates(chat->jinja)) {
             fill_gaps(&text);
-            mark_ends(chat, &text, tokens->at + first, tokens->count - first);
+            mark_ends(chat, &text, tokens, first);
         }
-        choose(&text, tokens->at + first, tokens->count - first);
+        choose(&text, tokens, first);
     }
     jinja_text_clear(&text);
     json_free(variables);
