@@ -4,10 +4,13 @@
 #   tests/e2e/chaos.sh               50 kills, stopped processes, full disks, locked stores
 #   CHAOS_SECONDS=60             as many as fit into that time, kinds in turn
 #   CHAOS_KINDS=PATTERN          of the kinds below only those that match
+#   CHAOS_JOBS=PATTERN           of the jobs below only those that match
+#   CHAOS_COUNT=N                as many as that, however long they take
 #   CHAOS_SEED=N                 (1) another draw of places, ranks and moments
 #
-# The job freezes and thaws, changes the length of its pipeline, fills and upgrades a cache with a spill, and
-# saves every third step. A rank, the launcher (mpirun) or the front program (elapse) is killed (SIGKILL) or
+# The jobs take turns: one freezes and thaws, changes the length of its pipeline, fills and upgrades a cache with a
+# spill; the others are a Llama whose pipeline changes, GPT-2 with adapters and a cache, packed documents in bf16, op
+# lists of the search, and ViT with adapters and copies in memory. Each saves every third step. A rank, the launcher (mpirun) or the front program (elapse) is killed (SIGKILL) or
 # stopped and continued, at a place that tests/e2e/chaos_strike.c knows: among messages of a pass, sums over ranks,
 # changes of plan, writes to the cache, checkpoints, or at any moment. Half of the runs have --max-restarts and
 # go on by themselves; the others by the line that they print. Where the front program itself is killed,
@@ -32,35 +35,52 @@ export ELAPSE_MPIRUN=$launcher
 exec 2> >(grep -v ': line [0-9]*: *[0-9]* Killed ' >&2)
 now_ms() { echo $(($(date +%s%N) / 1000000)); }
 
-cat >"$tmp/job.json" <<'JOB'
-{ "name": "chaos",
-  "model": {"family": "vit", "preset": "vit-tiny", "image": 16, "patch": 8, "hidden": 32, "heads": 2,
-            "mlp": 64, "layers": 4, "classes": 10},
-  "data": {"kind": "synthetic", "train_samples": 256, "test_samples": 16},
-  "train": {"epochs": 6, "batch": {"global": 32}, "clip_norm": 1.0, "dropout": 0.1, "reduction": "canonical",
-            "optimizer": {"kind": "sgd", "lr": 0.05, "momentum": 0.9}, "checkpoint_every_steps": 3, "seed": 1},
-  "pipeline": {"num_microbatches": 8, "schedule": "1f1b"},
-  "freeze": {"policy": "table", "table": [0, 1, 2, 2, 3, 1]},
-  "elastic": {"stages": [2, 2, 1, 2, 2, 1]},
-  "cache": {"policy": "on", "limit_bytes": "64KB", "spill_dir": "spill"} }
-JOB
-mkdir "$tmp/spill"
+train='"clip_norm": 1.0, "reduction": "canonical", "checkpoint_every_steps": 3, "seed": 1'
+momentum='"optimizer": {"kind": "sgd", "lr": 0.05, "momentum": 0.9}' adam='"optimizer": {"kind": "adamw", "lr": 0.003}'
+vit='{"preset": "vit-tiny", "image": 16, "patch": 8, "hidden": 32, "heads": 2, "mlp": 64, "layers": 4, "classes": 10}'
+llama='{"preset": "llama3-8b", "layers": 4, "hidden": 32, "heads": 2, "kv_heads": 1, "mlp": 64, "seq": 16, "vocab": 256}'
+gpt2='{"preset": "gpt2", "layers": 4, "hidden": 32, "heads": 2, "seq": 16, "vocab": 256}'
+samples='{"kind": "synthetic", "train_samples": 256, "test_samples": 16}'
+freeze='"freeze": {"policy": "table", "table": [0, 1, 2, 2, 3, 1]}'
+job() { # NAME MODEL DATA TRAIN PIPELINE MORE
+    jobs+=("$1")
+    echo "{\"name\": \"$1\", \"model\": $2, \"data\": $3, \"train\": {\"epochs\": 6, \"batch\": {\"global\": 32}, $train, $4},
+        \"pipeline\": {\"num_microbatches\": 8, $5}, $6}" >"$tmp/$1.json"
+}
+jobs=()
+job cache "$vit" "$samples" "\"dropout\": 0.1, $momentum" '"schedule": "1f1b"' "$freeze,
+    \"elastic\": {\"stages\": [2, 2, 1, 2, 2, 1]}, \"cache\": {\"policy\": \"on\", \"limit_bytes\": \"64KB\", \"spill_dir\": \"spill\"}"
+job llama "$llama" "$samples" "$adam" '"schedule": "zb-h1"' "$freeze, \"elastic\": {\"stages\": [2, 1, 2, 2, 1, 2]}"
+job adapters "$gpt2" "$samples" "$adam, \"lora\": {\"rank\": 3}" '"schedule": "1f1b"' "$freeze, \"cache\": {\"policy\": \"on\"}"
+job packed "$llama" "{\"kind\": \"text\", \"path\": \"$tmp/documents\"}" "$adam, \"dtype\": \"bf16\"" '"num_stages": 2, "schedule": "1f1b"' '"elastic": {}'
+job lists "$vit" "$samples" "$momentum" '"num_stages": 2, "schedule": "search"' '"cost": {"source": "roofline"}'
+job copies "$vit" "$samples" "$adam, \"lora\": {\"rank\": 3}, \"checkpoint_memory_every_steps\": 1" '"schedule": "1f1b"' "$freeze"
+mkdir "$tmp/spill" "$tmp/documents"
+for n in $(seq 160); do printf '{"text": "%s"}\n' "$(seq -s ' ' $((n % 11 + 1)))"; done >"$tmp/documents/train.jsonl"
+head -16 "$tmp/documents/train.jsonl" >"$tmp/documents/test.jsonl"
+[ -z "${CHAOS_JOBS:-}" ] || mapfile -t jobs < <(printf '%s\n' "${jobs[@]}" | grep -E "$CHAOS_JOBS")
+[ ${#jobs[@]} -gt 0 ] || { echo "chaos: no job matches '$CHAOS_JOBS'"; exit 2; }
 
 digest() { grep -o '"weights_sha256":[^,]*' "$1/summary.json" 2>/dev/null | tr -d ' \t'; }
 elapse_train() { "$elapse" train "$@" --json </dev/null; }
 
-# --- the undisturbed run --------------------------------------------------------------------------
-mkdir "$tmp/count"
-began=$(now_ms)
-LD_PRELOAD=$strike_lib CHAOS_DIR=$tmp/count elapse_train "$tmp/job.json" --out "$tmp/whole" -n 2 >/dev/null 2>"$tmp/whole.err"
-whole_ms=$(($(now_ms) - began))
-want=$(digest "$tmp/whole")
-if [ -z "$want" ] || [ ! -s "$tmp/count/counts.1" ]; then
-    cat "$tmp/whole.err"
-    echo "chaos: the undisturbed run failed"
-    exit 1
-fi
-calls() { awk -v p="$2" '$1 == p {print $2}' "$tmp/count/counts.$1"; } # RANK PLACE
+# --- the undisturbed runs -------------------------------------------------------------------------
+declare -A want=() whole_ms=()
+whole() { # JOB: once, when it is first drawn
+    local began
+    [ -z "${want[$1]:-}" ] || return 0
+    mkdir "$tmp/count-$1"
+    began=$(now_ms)
+    LD_PRELOAD=$strike_lib CHAOS_DIR=$tmp/count-$1 elapse_train "$tmp/$1.json" --out "$tmp/whole-$1" -n 2 >/dev/null 2>"$tmp/whole.err"
+    whole_ms[$1]=$(($(now_ms) - began))
+    want[$1]=$(digest "$tmp/whole-$1")
+    if [ -z "${want[$1]}" ] || [ ! -s "$tmp/count-$1/counts.1" ]; then
+        cat "$tmp/whole.err"
+        echo "chaos: the undisturbed run of '$1' failed"
+        exit 1
+    fi
+}
+calls() { awk -v p="$2" '$1 == p {print $2}' "$tmp/count-$job/counts.$1"; } # RANK PLACE
 
 # --- one disturbance ------------------------------------------------------------------------------
 declare -A count=() slowest=() resumed=() anew=() missed=() same=()
@@ -93,9 +113,26 @@ ranks_alive() {
 checkpoints() { ls "$dir"/out/checkpoint-*/manifest.json 2>/dev/null | grep -v '\.tmp'; }
 has_checkpoint() { [ -n "$(checkpoints)" ]; }
 
+run_id() { grep -o '[0-9a-f]\{32\}' "$dir/out/run.json" | head -1; }
+# Whether metrics.jsonl and run.db have each step of the undisturbed run, with its loss.
+all_rows() {
+    python3 - "$dir/out" "$tmp/whole-$job" <<'PY'
+import json, sqlite3, sys
+def losses(folder):
+    rows = map(json.loads, open(folder + "/metrics.jsonl"))
+    lines = {row["step"]: row["loss"] for row in rows if "loss" in row and "step" in row and "event" not in row}
+    with sqlite3.connect(folder + "/run.db") as db:
+        return lines, {n for n, in db.execute("SELECT DISTINCT step FROM step")}
+(lines, stored), (whole, whole_stored) = map(losses, sys.argv[1:])
+if lines != whole or stored != whole_stored or len(whole) != len(whole_stored):
+    print("#", sorted(set(whole.items()) ^ set(lines.items()))[:4], sorted(whole_stored ^ stored)[:4], len(whole), len(whole_stored))
+    sys.exit(1)
+PY
+}
+
 # start ARGS: a run in the background, $front; its folder is $dir/out.
 start() {
-    elapse_run=("$tmp/job.json" --out "$dir/out" -n 2 "$@")
+    elapse_run=("$tmp/$job.json" --out "$dir/out" -n 2 "$@")
     LD_PRELOAD=$strike_lib CHAOS_DIR=$dir "$elapse" train "${elapse_run[@]}" --json </dev/null >"$dir/json" 2>"$dir/err" &
     front=$!
 }
@@ -137,25 +174,42 @@ go_on() {
         "$elapse" ${line#elapse } --json </dev/null >"$dir/json" 2>"$dir/again.err" && how=resumed
     else
         rm -rf "$dir/out"
-        elapse_train "$tmp/job.json" --out "$dir/out" -n 2 >"$dir/json" 2>"$dir/again.err" && how=anew
+        elapse_train "$tmp/$job.json" --out "$dir/out" -n 2 >"$dir/json" 2>"$dir/again.err" && how=anew
     fi
     local got=0
-    [ "$(digest "$dir/out")" = "$want" ] && got=1
+    [ "$(digest "$dir/out")" = "${want[$job]}" ] && got=1
     [ $got -eq 1 ] || failed "$1" "other weights, or none ($how)"
+    case $1 in kill* | stop*) all_rows || failed "$1" "rows of steps are missing" ;; esac
+    [ $how = none ] || ! ls -d "/dev/shm/elapse-run-$(run_id)" >/dev/null 2>&1 || failed "$1" "copies stay in memory"
     note "$1" "$ended_ms" $how $got
 }
 
 fresh() { number=$((number + 1)) dir=$tmp/run-$number keep=0 ended_ms=0; mkdir "$dir"; }
 over() { [ $keep -eq 1 ] || rm -rf "$dir"; }
 
+# pick PLACE: the turn's job, or the next one that has calls of that place.
+pick() {
+    local i
+    for i in "${!jobs[@]}"; do
+        job=${jobs[(turn + turn / ${#kinds[@]} + i) % ${#jobs[@]}]}
+        whole "$job"
+        [ "$1" != time ] || return 0
+        [ "$(($(calls 0 "$1") + $(calls 1 "$1")))" -eq 0 ] || return 0
+    done
+    echo "chaos: no undisturbed run has a call of $1"
+    exit 1
+}
+
 # kill_one PLACE WHO: at a random call of a random rank.
 kill_one() {
     local rank=$((RANDOM % 2)) n args=()
+    pick "$1"
     fresh
     if [ "$1" = time ]; then
-        n=$(((RANDOM * 32768 + RANDOM) % (whole_ms * 700) + 1))
+        n=$(((RANDOM * 32768 + RANDOM) % (${whole_ms[$job]} * 700) + 1))
     else
         n=$(calls $rank "$1")
+        [ "$n" -gt 0 ] || { rank=$((1 - rank)); n=$(calls $rank "$1"); }
         n=$((RANDOM % n + 1))
     fi
     [ $((number % 2)) -eq 0 ] || args=(--max-restarts 2)
@@ -169,6 +223,7 @@ kill_one() {
 # stop_one WHO: stopped for a second, then continued; the run must not notice.
 stop_one() {
     local rank=$((RANDOM % 2)) n
+    pick message
     fresh
     n=$((RANDOM % $(calls $rank message) + 1))
     CHAOS_AT=message@$n CHAOS_RANK=$rank CHAOS_WHO=$1 CHAOS_SIGNAL=$(kill -l STOP) start
@@ -184,13 +239,28 @@ stop_one() {
 fail_from() {
     local rank=$((RANDOM % 2)) n name="$2: $1" code
     case $2 in EIO) code=5 ;; ENOSPC) code=28 ;; EROFS) code=30 ;; esac
+    pick "$1"
     fresh
     n=$(calls $rank "$1")
-    [ "${n:-0}" -gt 0 ] || { rank=$((1 - rank)); n=$(calls $rank "$1"); }
-    [ "${n:-0}" -gt 0 ] || { echo "chaos: the undisturbed run has no call of $1"; exit 1; }
+    [ "$n" -gt 0 ] || { rank=$((1 - rank)); n=$(calls $rank "$1"); }
     CHAOS_AT=$1@$((RANDOM % n + 1)) CHAOS_RANK=$rank CHAOS_ERRNO=$code start
-    timeout 60 tail --pid=$front -f /dev/null || failed "$name" "has not ended after 60 s"
+    timeout $((6 * limit_s)) tail --pid=$front -f /dev/null || failed "$name" "has not ended after $((6 * limit_s)) s"
     if ! wait "$front" && ! grep -q '^elapse' "$dir/err"; then failed "$name" "no error"; fi
+    go_on "$name"
+    over
+}
+
+# small_files: no file may grow beyond a random size, as by ulimit -f, in this start of the run.
+small_files() {
+    local name="limit of file sizes"
+    pick time
+    fresh
+    ulimit -S -f $((2 ** (RANDOM % 10 + 2) + RANDOM % 8))
+    start
+    ulimit -S -f unlimited
+    timeout $((6 * limit_s)) tail --pid=$front -f /dev/null || { failed "$name" "has not ended after $((6 * limit_s)) s"; kill -KILL "$front"; }
+    if ! wait "$front" && ! grep -q '^elapse' "$dir/err"; then failed "$name" "no error"; fi
+    echo "$front $(date +%s%N)" >"$dir/struck"
     go_on "$name"
     over
 }
@@ -198,9 +268,10 @@ fail_from() {
 # full_disk: the run's folder is on a small disk, which something else fills.
 full_disk() {
     local name="full disk" at
+    pick time
     fresh
     mkdir "$dir/out"
-    if ! mount -t tmpfs -o size=4m tmpfs "$dir/out" 2>/dev/null; then
+    if ! mount -t tmpfs -o size=128m tmpfs "$dir/out" 2>/dev/null; then
         [ -n "${no_mount:-}" ] || skip "$name" "a small disk wants root and mount"
         no_mount=1
         over
@@ -209,7 +280,7 @@ full_disk() {
     start
     at=$((RANDOM % 10 + 3))
     until [ "$(wc -l 2>/dev/null <"$dir/out/metrics.jsonl")" -ge $at ] 2>/dev/null || ! kill -0 "$front" 2>/dev/null; do sleep 0.02; done
-    head -c 4M /dev/zero >"$dir/out/.filler" 2>/dev/null
+    head -c 128M /dev/zero >"$dir/out/.filler" 2>/dev/null
     echo "$front $(date +%s%N)" >"$dir/struck"
     wait_for_end "$name"
     rm -f "$dir/out/.filler"
@@ -223,6 +294,7 @@ wait_for_end() { settle "$1"; }
 # locked_store: another program holds run.db from some moment on. Nothing may come of it.
 locked_store() {
     local name="locked store" holder
+    pick time
     fresh
     start
     until [ -s "$dir/out/metrics.jsonl" ] || ! kill -0 "$front" 2>/dev/null; do sleep 0.02; done
@@ -248,10 +320,10 @@ kinds=("kill_one time rank" "kill_one sync rank" "kill_one change rank" "kill_on
     "stop_one rank" "full_disk" "locked_store" "fail_from rename EIO" "fail_from sync ENOSPC" "fail_from cache EIO"
     "fail_from rename EROFS" "fail_from sync EIO" "fail_from cache ENOSPC" "fail_from rename ENOSPC" "fail_from open EROFS"
     "fail_from open ENOSPC" "fail_from open EIO" "fail_from truncate ENOSPC" "fail_from truncate EROFS" "fail_from truncate EIO"
-    "fail_from file EROFS" "fail_from file ENOSPC" "fail_from file EIO")
+    "fail_from file EROFS" "fail_from file ENOSPC" "fail_from file EIO" "small_files")
 [ -z "${CHAOS_KINDS:-}" ] || mapfile -t kinds < <(printf '%s\n' "${kinds[@]}" | grep -E "$CHAOS_KINDS")
 [ ${#kinds[@]} -gt 0 ] || { echo "chaos: no kind matches '$CHAOS_KINDS'"; exit 2; }
-kills=0 turn=0 end_ms=$(($(now_ms) + budget_s * 1000)) longest_ms=$whole_ms
+kills=0 turn=0 end_ms=$(($(now_ms) + budget_s * 1000)) longest_ms=0
 while :; do
     kind=${kinds[turn % ${#kinds[@]}]}
     case $kind in stop_one*) [ $((turn / ${#kinds[@]} % 3)) -eq 0 ] || kind="stop_one launcher" ;; esac
@@ -263,6 +335,8 @@ while :; do
     case $kind in kill_one*) kills=$((kills + 1)) ;; esac
     if [ "$budget_s" -gt 0 ]; then
         [ $(($(now_ms) + longest_ms)) -lt $end_ms ] || break
+    elif [ "${CHAOS_COUNT:-0}" -gt 0 ]; then
+        [ $number -lt "$CHAOS_COUNT" ] || break
     elif [ $kills -ge 50 ]; then
         break
     fi
