@@ -48,6 +48,12 @@ static double matmul_ns(const struct device_curve *curve, double peak, double by
     return c->blend > 0 ? more * pow(1 + pow(less / more, c->blend), 1 / c->blend) : more;
 }
 
+/* Elements that one multiprocessor takes in a second in PyTorch's kernels that read them one by one. V100: 165e9 by 80
+ * of 1.53 GHz, comparisons with a repeated operand (pytorch/pytorch, pull request 69111). A card that casts fp32 to bf16 at
+ * 6.8 TB/s, so one of Blackwell: 381e9 by 148, bf16 to fp32 (PaddlePaddle/Paddle, pull request 76988, its column of
+ * PyTorch). Both are 1.35 a clock; taken is the mean of the logarithms. */
+#define SCATTERED_PER_SM 2.3e9
+
 /* FlashAttention-2 is "around 2x" as fast as FlashAttention (Dao 2023, abstract). */
 #define EARLY_SHARE 0.5
 /* Attention in fp8 over that in 2 bytes, forward: cuDNN's 971 and 600 TFLOP/s on an H100, heads of 128, 8,192 tokens
@@ -89,6 +95,7 @@ double device_kernel_ns(const struct device_curve *curve, double peak, double by
             return fmax(fmax(work, ideal / 2), moved) + start;
         break;
     case KERNEL_MEMORY:
+        work = kernel->elements / (SCATTERED_PER_SM * curve->sms) * 1e9;
         start = curve->memory_start_us * 1e3 * (kernel->launches > 1 ? kernel->launches : 1);
         break;
     case KERNEL_PLAIN:

@@ -53,6 +53,14 @@ static void add_memory(struct lister *l, double bytes)
         add(l, (struct kernel){.kind = KERNEL_MEMORY, .bytes = bytes});
 }
 
+/* An operator of PyTorch over `elements` that reads a view, repeats an operand along a dim, or casts what it
+ * reads: its kernel takes them one by one (SCATTERED_PER_SM in device_curves.c). */
+static void add_scattered(struct lister *l, double bytes, double elements)
+{
+    if (bytes > 0)
+        add(l, (struct kernel){.kind = KERNEL_MEMORY, .bytes = bytes, .elements = elements});
+}
+
 /* A product of activations with activations or weights. */
 static void add_matmul(struct lister *l, enum matmul_layout layout, int64_t batch, int64_t m,
                        int64_t n, int64_t k)
@@ -287,21 +295,21 @@ static void add_eager_norm(struct lister *l)
 {
     const double e = l->e, x = hidden_bytes(l) / e;
     if (forward(l)) {
-        add_memory(l, x * (e + 4));
+        add_scattered(l, x * (e + 4), x);
         add_memory(l, x * 8);
         add_memory(l, x * 4);
-        add_memory(l, x * 8);
+        add_scattered(l, x * 8, x);
         add_memory(l, x * (4 + e));
-        add_memory(l, x * 2 * e);
+        add_scattered(l, x * 2 * e, x);
     } else if (for_input(l)) {
-        add_memory(l, x * 2 * e);   /* product with the weights */
-        add_memory(l, x * (e + 4)); /* cast */
-        add_memory(l, x * 8);       /* product with 1 / rms */
-        add_memory(l, x * 12);      /* product with the input, */
-        add_memory(l, x * 4);       /* summed over a row */
-        add_memory(l, x * 8);       /* square */
-        add_memory(l, x * 12);      /* both gradients */
-        add_memory(l, x * (4 + e)); /* cast */
+        add_scattered(l, x * 2 * e, x);   /* product with the weights */
+        add_scattered(l, x * (e + 4), x); /* cast */
+        add_scattered(l, x * 8, x);       /* product with 1 / rms */
+        add_memory(l, x * 12);            /* product with the input, */
+        add_memory(l, x * 4);             /* summed over a row */
+        add_memory(l, x * 8);             /* square */
+        add_memory(l, x * 12);            /* both gradients */
+        add_memory(l, x * (4 + e));       /* cast */
     } else {
         add_memory(l, x * 3 * e);
         add_memory(l, x * e);
@@ -466,10 +474,10 @@ static void add_rope(struct lister *l, const struct heads *h)
         add_memory(l, 2 * x);
         return;
     }
-    add_memory(l, x);
+    add_scattered(l, x, x / l->e / 2);
     add_memory(l, 2 * x);
-    add_memory(l, 2 * x);
-    add_memory(l, 2 * x);
+    add_scattered(l, 2 * x, x / l->e);
+    add_scattered(l, 2 * x, x / l->e);
     add_memory(l, 3 * x);
 }
 
@@ -803,19 +811,22 @@ static void add_grouped(struct lister *l, int64_t experts, int64_t rows, int64_t
  * each local expert bias x weight and the sum with its rows, both fp32, then all joined and cast
  * (TEGroupedMLP._apply_bias() in megatron/core/transformer/moe/experts.py, 0.16). Backwards casts to
  * fp32 and back, the products for bias and weight and their sums, and the rows joined again. The first
- * linear's biases are added by its product. */
+ * linear's biases are added by its product. tests/reference/gptoss_peer.py has PyTorch's own list. */
 static void add_expert_biases(struct lister *l, int64_t chosen)
 {
     static const struct {
         int passes[3]
                   [2]; /* forward, for the input, for the weights: bytes, and elements of e bytes */
         bool each;     /* one for each expert */
+        bool scattered[3];
     } kernels[] = {
-        {{{4, 0}, {4, 1}, {8, 0}}, true }, /* bias x weight; cast; gradient x weight */
-        {{{8, 1}, {8, 0}, {4, 0}}, true }, /* sum; gradient x bias; summed over rows */
-        {{{8, 0}, {4, 0}, {0, 0}}, false}, /* joined; summed over columns */
-        {{{4, 1}, {4, 1}, {0, 0}}, false}, /* cast; cast back */
-        {{{0, 0}, {0, 2}, {0, 0}}, false}, /* joined */
+        {{{4, 0}, {4, 1}, {8, 0}},
+         true,                            {true, false, true}  }, /* bias x weight; cast back; gradient x weight */
+        {{{8, 1}, {8, 0}, {4, 0}},
+         true,                            {true, true, false}  }, /* sum; gradient x bias; summed over rows */
+        {{{0, 0}, {4, 0}, {0, 0}}, true,  {false, false, false}}, /* summed over columns */
+        {{{8, 0}, {0, 2}, {0, 0}}, false, {false, false, false}}, /* joined */
+        {{{4, 1}, {4, 1}, {0, 0}}, false, {false, true, false} }, /* cast; cast to fp32 */
     };
     const int pass = forward(l) ? 0 : for_input(l) ? 1 : 2;
     const double x = (double)chosen * (double)l->model->hidden;
@@ -824,25 +835,34 @@ static void add_expert_biases(struct lister *l, int64_t chosen)
         return;
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
         const int *bytes = kernels[i].passes[pass], before = l->count;
-        add_memory(l, x * (bytes[0] + bytes[1] * l->e));
+        add_scattered(l, x * (bytes[0] + bytes[1] * l->e), kernels[i].scattered[pass] ? x : 0);
         if (kernels[i].each && l->count > before)
             l->list[before].launches = l->loops;
     }
 }
 
-/* GPT-OSS clamps gate and up [rows, width] each, and joins them: operators outside what is compiled
- * (weighted_bias_quick_geglu_impl() in megatron/core/fusions/fused_bias_geglu.py, 0.16). Backwards each
- * reads its input once more. torch.compile of the layer leaves none of it. */
+/* GPT-OSS clamps gate and up [rows, width] each, views of one tensor, and joins them: operators outside what
+ * is compiled (weighted_bias_quick_geglu_impl() in megatron/core/fusions/fused_bias_geglu.py, 0.16). Backwards
+ * a comparison with each limit gives a mask of bytes, the two of up are joined, and the masks choose from the gradient.
+ * torch.compile of the layer leaves none of it. */
 static void add_expert_clamp(struct lister *l, int64_t rows, int64_t width)
 {
-    const double both = 2 * (double)rows * (double)width * l->e;
+    const double n = (double)rows * (double)width, x = n * l->e;
     const struct framework *f = l->model->framework;
     if (!l->model->block.expert_clamp || !f || l->pass == PASS_BWD_WEIGHT ||
         (f->fused_activation && !f->loops_experts))
         return;
-    add_memory(l, forward(l) ? both : 1.5 * both);
-    add_memory(l, forward(l) ? both : 1.5 * both);
-    add_memory(l, 2 * both);
+    if (forward(l)) {
+        add_scattered(l, 2 * x, n);
+        add_scattered(l, 2 * x, n);
+    } else {
+        for (int i = 0; i < 3; i++) /* limits: one of gate, two of up */
+            add_scattered(l, x + n, n);
+        add_memory(l, 3 * n);
+        for (int i = 0; i < 2; i++)
+            add_scattered(l, 2 * x + n, n);
+    }
+    add_memory(l, 4 * x);
 }
 
 /* The router's product in fp32. Megatron-LM's (megatron-te) multiplies 2-byte operands and writes
@@ -1237,8 +1257,9 @@ static void add_activations(struct lister *l)
         return;
     }
     const int64_t X = m->expert_tensor > 0 ? m->expert_tensor : l->ways;
-    const int64_t t = divide_up(l->tokens * X, l->ways);
-    add_activation(l, model_expert_tokens(m, t * m->experts_active), divide_up(m->expert_mlp, X));
+    const int64_t t = model_expert_tokens(m, divide_up(l->tokens * X, l->ways) * m->experts_active);
+    add_expert_clamp(l, t, divide_up(m->expert_mlp, X));
+    add_activation(l, t, divide_up(m->expert_mlp, X));
     if (m->shared_experts > 0)
         add_activation(l, l->tokens,
                        divide_up((int64_t)m->shared_experts * m->expert_mlp, l->ways));

@@ -48,9 +48,10 @@ struct kernel {
     int pieces;    /* MATMUL: computed in this number of pieces of rows; 0: at once */
     int taken_sms; /* MATMUL: that a collective beside it has */
     int64_t batch, m, n,
-        k;        /* MATMUL; ATTENTION: batch is samples x heads, m tokens, k head width */
-    double flops; /* a multiply-add is 2; 0 for MEMORY */
-    double bytes; /* read and written, each tensor once */
+        k;           /* MATMUL; ATTENTION: batch is samples x heads, m tokens, k head width */
+    double flops;    /* a multiply-add is 2; 0 for MEMORY */
+    double bytes;    /* read and written, each tensor once */
+    double elements; /* MEMORY: that the kernel takes one by one; 0: in vectors */
 };
 
 #define KERNELS_MAX 64

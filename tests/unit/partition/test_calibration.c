@@ -272,7 +272,7 @@ static void calibration_prior__is_narrow_where_runs_judge_and_wide_where_none_do
     } wide[] = {
         {"llama3-70b",   FRAMEWORK_MEGATRON_TE, "l40s",   "bf16", 0.3,  0.07},
         {"llama3-70b",   FRAMEWORK_MEGATRON_TE, "my-gpu", "bf16", 0.3,  0.07},
-        {"gpt-oss-120b", FRAMEWORK_MEGATRON_TE, "gb200",  "bf16", 0.28, 0.11},
+        {"gpt-oss-120b", FRAMEWORK_MEGATRON_TE, "gb200",  "bf16", 0.2,  0.11},
         {"llama3-70b",   FRAMEWORK_DEEPSPEED,   "a100",   "bf16", 0.05, 0.1 },
         {"llama3-70b",   FRAMEWORK_FSDP,        "h100",   "bf16", 0.13, 0.04},
         {"llama3-70b",   FRAMEWORK_MEGATRON_TE, "h100",   "fp32", 0.15, 0.07},

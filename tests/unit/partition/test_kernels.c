@@ -99,38 +99,55 @@ static void kernels_of__counts_the_experts_that_tokens_choose(void **state)
     }
 }
 
-static double bytes_of(const struct model *model, enum pass pass)
+/* Bytes of a pass over the experts with all biases and clamps less those without, and elements that are taken one by one. */
+static void added_by_biases_and_clamps(struct model *model, enum pass pass, double *bytes,
+                                       double *elements)
 {
-    struct kernel list[KERNELS_MAX];
-    double bytes = 0;
-    const int n = kernels_of(model, 2, pass, 1, &plain, list);
-    assert_true(n < KERNELS_MAX);
-    for (int i = 0; i < n; i++)
-        bytes += list[i].bytes;
-    return bytes;
+    *bytes = *elements = 0;
+    for (int with = 1; with >= 0; with--) {
+        struct kernel list[KERNELS_MAX];
+        model->block.expert_mlp_bias = model->block.expert_clamp = with;
+        const int n = kernels_of(model, 2, pass, 1, &plain, list);
+        assert_true(n < KERNELS_MAX);
+        for (int i = 0; i < n; i++) {
+            *bytes += with ? list[i].bytes : -list[i].bytes;
+            *elements += with ? list[i].elements : -list[i].elements;
+        }
+    }
 }
 
-/* By the operators of megatron-core 0.16, counted by hand for one number of a row [hidden] that a token
- * sends to an expert: bias x weight 4; sum 2 + 4 + 4; joined 4 + 4; cast 4 + 2. Backwards cast 2 + 4; cast of
- * the rows' part 4 + 2; for the bias 8 + 4, for its weight 8 + 4; joined 2 + 2. Clamps, for gate and up:
- * each half read and written, both joined; backwards each reads its input too. */
+/* By the operators of megatron-core 0.16, as PyTorch ran them (tests/reference/gptoss_peer.py), for one number of
+ * a row [hidden] that a token sends to an expert. Biases: product 4, sum 2 + 4 + 4, joined 4 + 4, cast 4 + 2; backwards
+ * casts 2 + 4 and 4 + 2, products 4 + 4 twice, sums 4 twice, joined 2 + 2. Clamps of gate and up: 2 + 2 each, joined 4 + 4;
+ * backwards three masks 2 + 1, two of them joined 3, two choices 1 + 2 + 2, joined 4 + 4. */
 static void kernels_of__experts_of_gpt_oss_have_biases_and_clamps(void **state)
 {
     (void)state;
     struct model model = parse("gpt-oss-20b:seq=256,dtype=bf16,layers=2");
-    const double rows = 256.0 * 4, hidden = rows * 2880, both = 2 * rows * 2880 * 2;
-    double with[3], without[3];
+    const double hidden = 256.0 * 4 * 2880;
+    double bytes[3], elements[3];
     model_set_framework(&model, FRAMEWORK_MEGATRON_TE, NORM_AUTO);
     for (int pass = 0; pass < 3; pass++)
-        with[pass] =
-            bytes_of(&model, (enum pass[]){PASS_FWD, PASS_BWD_INPUT, PASS_BWD_WEIGHT}[pass]);
-    model.block.expert_mlp_bias = model.block.expert_clamp = false;
-    for (int pass = 0; pass < 3; pass++)
-        without[pass] =
-            bytes_of(&model, (enum pass[]){PASS_FWD, PASS_BWD_INPUT, PASS_BWD_WEIGHT}[pass]);
-    assert_true(fabs(with[0] - without[0] - (hidden * 28 + both * 4)) < 1);
-    assert_true(fabs(with[1] - without[1] + with[2] - without[2] - (hidden * 40 + both * 5)) < 1);
+        added_by_biases_and_clamps(&model,
+                                   (enum pass[]){PASS_FWD, PASS_BWD_INPUT, PASS_BWD_WEIGHT}[pass],
+                                   &bytes[pass], &elements[pass]);
+    assert_true(fabs(bytes[0] - hidden * (28 + 16)) < 1);
+    assert_true(fabs(bytes[1] + bytes[2] - hidden * (40 + 30)) < 1);
+    assert_true(fabs(elements[0] - hidden * 4) < 1);
+    assert_true(fabs(elements[1] + elements[2] - hidden * 8) < 1);
     model_clear(&model);
+}
+
+/* Until a kernel's bytes take as long, its elements do. */
+static void device_kernel_ns__takes_elements_one_by_one(void **state)
+{
+    (void)state;
+    const struct device_curve *curve = device_curve_find("b200");
+    struct kernel kernel = {.kind = KERNEL_MEMORY, .bytes = 6e9, .elements = 1e9};
+    const double scattered = device_kernel_ns(curve, 1e15, 8e12, &kernel);
+    assert_true(fabs(scattered - 1e9 / 2.3 / 148 - 3000) < 1);
+    kernel.elements = 0;
+    assert_true(device_kernel_ns(curve, 1e15, 8e12, &kernel) < 0.5 * scattered);
 }
 
 static void kernels_of__divides_by_tensor_ways(void **state)
@@ -675,6 +692,7 @@ int main(void)
         cmocka_unit_test(kernels_of__does_in_backward_twice_the_forward),
         cmocka_unit_test(kernels_of__counts_the_experts_that_tokens_choose),
         cmocka_unit_test(kernels_of__experts_of_gpt_oss_have_biases_and_clamps),
+        cmocka_unit_test(device_kernel_ns__takes_elements_one_by_one),
         cmocka_unit_test(kernels_of__divides_by_tensor_ways),
         cmocka_unit_test(kernels_of__moves_the_bytes_of_the_closed_form),
         cmocka_unit_test(kernels_of__has_the_softmax_kernel_where_megatron_runs_it),
