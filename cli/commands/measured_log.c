@@ -10,7 +10,8 @@
 enum log_unit { LOG_NS, LOG_STEPS, LOG_SAMPLES, LOG_TOKENS };
 
 /* The first row that a line of the log matches is that of the log. Sources: megatron/training/
- * training.py (Megatron-DeepSpeed prints seconds); nemo/lightning/callbacks; torchtitan/components/metrics.py; deepspeed/utils/timer.py, runtime/pipe/engine.py;
+ * training.py (Megatron-DeepSpeed prints seconds); nemo/lightning/callbacks;
+ * torchtitan/components/metrics.py; deepspeed/utils/timer.py, runtime/pipe/engine.py;
  * transformers/trainer_utils.py (speed_metrics); llm.c's train_gpt2.cu; nanoGPT's train.py. */
 static const struct log_row {
     const char *line;   /* the line has it too; NULL: nothing */

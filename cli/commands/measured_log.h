@@ -14,10 +14,10 @@ struct measured_log {
     bool first_left_out;
 };
 
-/* Read a log as it is printed: Megatron-LM (core 0.19), NeMo (2), torchtitan (0.2, 0.3), DeepSpeed (0.19), the
- * Trainer of transformers (5), llm.c, nanoGPT. The median of its steps counts, without the first one,
- * which warms up and under DDP reduces all gradients in one bucket, where there are more than two. ERR_INPUT: no line has a time. ERR_SYSTEM,
- * ERR_NOMEM. */
+/* Read a log as it is printed: Megatron-LM (core 0.19), NeMo (2), torchtitan (0.2, 0.3), DeepSpeed
+ * (0.19), the Trainer of transformers (5), llm.c, nanoGPT. The median of its steps counts, without
+ * the first one, which warms up and under DDP reduces all gradients in one bucket, where there are
+ * more than two. ERR_INPUT: no line has a time. ERR_SYSTEM, ERR_NOMEM. */
 enum status measured_log_read(const char *path, struct measured_log *log, struct err *err);
 
 #endif

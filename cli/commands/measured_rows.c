@@ -121,8 +121,9 @@ static enum status read_packed(const char *path, struct json **root, struct err 
 }
 
 /* The median of the steps in a trace of torch.profiler: events "ProfilerStep#N" with a duration in
- * us. Step 0 of the run is left out where there are others: it warms up, and DDP has one bucket in it. With a GPU each step shows once more, as the span of its kernels (gpu_user_annotation): that one
- * is shorter wherever the device waits, so the host's counts. */
+ * us. Step 0 of the run is left out where there are others: it warms up, and DDP has one bucket in
+ * it. With a GPU each step shows once more, as the span of its kernels (gpu_user_annotation): that
+ * one is shorter wherever the device waits, so the host's counts. */
 static enum status trace_step_ns(const char *path, double *ns, bool *first_left_out,
                                  struct err *err)
 {
@@ -248,8 +249,8 @@ static enum status words_split(struct words *words, const char *text, struct err
     return rc;
 }
 
-/* A row names the layout that ran. Where it leaves some of it to the planner, the search for that may not
- * take the 10 s that `sim` gives it. */
+/* A row names the layout that ran. Where it leaves some of it to the planner, the search for that
+ * may not take the 10 s that `sim` gives it. */
 static const int64_t ROW_BUDGET_NS = 600 * INT64_C(1000000);
 
 /* Read the options and simulate the step. */
@@ -304,7 +305,8 @@ enum status measured_rows_add(struct measured_rows *rows, const char *text, cons
 
 /* --- CSV -------------------------------------------------------------------------------------- */
 
-/* The next cell of a line, which it ends in place; cells may be in double quotes. NULL: none left. */
+/* The next cell of a line, which it ends in place; cells may be in double quotes. NULL: none
+ * left. */
 static char *next_cell(char **line)
 {
     char *cell = *line, *to;

@@ -1,14 +1,15 @@
-/* cli/faults/restart_times.h - what losses have cost a real run, for the simulator. */
+/* cli/faults/restart_times.h - takes the times of restarts and checkpoints from a real run, for the
+ * simulator. */
 #ifndef ELAPSE_CLI_RESTART_TIMES_H
 #define ELAPSE_CLI_RESTART_TIMES_H
 
 #include "partition/base/status.h"
 #include "sim/faults/fault_run.h"
 
-/* Set the times of set by the restarts and checkpoints that the run in folder dir has recorded, each
- * the mean: detect_ns and restart_ns by its losses, join_ns by its returns, stall_ns, write_ns and
- * async by its checkpoints, memory_stall_ns by its copies in memory. What it has not recorded stays.
- * ERR_SYSTEM, ERR_INPUT. */
+/* Set the times of set by the restarts and checkpoints that the run in folder dir has recorded,
+ * each the mean: detect_ns and restart_ns by its losses, join_ns by its returns, stall_ns, write_ns
+ * and async by its checkpoints, memory_stall_ns by its copies in memory. What it has not recorded
+ * stays. ERR_SYSTEM, ERR_INPUT. */
 enum status restart_times_read(const char *dir, struct fault_setting *set, struct err *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* cli/figures/figure_draw.h - what the figures share. Each figure_<name>() writes its settings and data
- * into call->plot.program and runs the script of plots/. figures.c calls them. */
+/* cli/figures/figure_draw.h - declarations that all figures share. Each figure_<name>() writes its
+ * settings and data into call->plot.program and runs the script of plots/. figures.c calls them. */
 #ifndef ELAPSE_CLI_FIGURE_DRAW_H
 #define ELAPSE_CLI_FIGURE_DRAW_H
 
@@ -39,8 +39,8 @@ struct time_unit {
 };
 const struct time_unit *figure_time_unit(int64_t span_ns);
 
-/* The title of a value of an answer by its JSON key, and the factor to its unit; the key and 1 where
- * it has no title. */
+/* The title of a value of an answer by its JSON key, and the factor to its unit; the key and 1
+ * where it has no title. */
 const char *figure_value_label(const char *key, double *factor);
 
 /* The tokens of a sample if all subjects are jobs of texts of one length; else 1. */

@@ -380,26 +380,31 @@ static void put_job(FILE *out, const struct subject *s)
 
 /* --- all of it ------------------------------------------------------------------------------- */
 
+enum { ANY_STEP = 1 << SUBJECT_RUN | 1 << SUBJECT_JOB | 1 << SUBJECT_PLAN };
+enum { ANY_EPOCHS = 1 << SUBJECT_RUN | 1 << SUBJECT_JOB | 1 << SUBJECT_RECORD };
+
+/* clang-format off */
 static const struct {
     const char *name, *caption;
     unsigned kinds; /* bits of enum subject_kind */
 } shown[] = {
     {"timeline",
      "One training step, one lane per rank: passes in colour with their micro-batch, waiting in "
-     "white.",                                                                                1u << SUBJECT_RUN | 1u << SUBJECT_JOB | 1u << SUBJECT_PLAN  },
+     "white.", ANY_STEP},
     {"throughput", "Throughput by epoch, with the plan where it changes.",
-     1u << SUBJECT_RUN | 1u << SUBJECT_JOB | 1u << SUBJECT_RECORD                                                                                         },
-    {"loss",       "Training loss of each step and its mean; lines mark changes of plan.",
-     1u << SUBJECT_RUN                                                                                                                                    },
+     ANY_EPOCHS},
+    {"loss", "Training loss of each step and its mean; lines mark changes of plan.",
+     1u << SUBJECT_RUN},
     {"freeze",
-     "Frozen layers by epoch; where norms were recorded, the colour of a layer is its norm.", 1u << SUBJECT_RUN | 1u << SUBJECT_JOB | 1u << SUBJECT_RECORD},
+     "Frozen layers by epoch; where norms were recorded, the colour of a layer is its norm.", ANY_EPOCHS},
     {"partition",
-     "Items and parameters of each stage, and the time of its passes for one micro-batch.",   1u << SUBJECT_RUN | 1u << SUBJECT_JOB | 1u << SUBJECT_PLAN  },
-    {"memory",     "Memory of the devices of one pipeline over the simulated step.",
-     1u << SUBJECT_RUN | 1u << SUBJECT_JOB | 1u << SUBJECT_PLAN                                                                                           },
-    {"traffic",    "Bytes that devices send each other in the simulated step.",
-     1u << SUBJECT_RUN | 1u << SUBJECT_JOB | 1u << SUBJECT_PLAN                                                                                           },
+     "Items and parameters of each stage, and the time of its passes for one micro-batch.", ANY_STEP},
+    {"memory", "Memory of the devices of one pipeline over the simulated step.",
+     ANY_STEP},
+    {"traffic", "Bytes that devices send each other in the simulated step.",
+     ANY_STEP},
 };
+/* clang-format on */
 
 /* Whether a figure would show something: no freezing of nothing, no traffic of one device, no cut of
  * one stage, no level of one epoch, no curve of one step. */

@@ -1,10 +1,10 @@
 /* cli/launch/start_signs.h - notices a rank that dies while MPI starts.
  *
- * A launcher may wait for ever then: the other ranks wait in MPI_Init() for the one that is gone (Open
- * MPI 4.1.4 under a limit of file sizes). Each rank leaves a sign of life in a folder of the run
- * before MPI_Init() and renames it afterwards (exec/comm/start_sign.h). It holds a lock on its sign,
- * which ends with the process, in containers too. For ranks of this machine only; ranks of others
- * have the deadline of exec/comm/watchdog.h. */
+ * In such a case a launcher may wait for ever: the other ranks wait in MPI_Init() for the dead one
+ * (Open MPI 4.1.4 under a limit of file sizes). Each rank leaves a sign of life in a folder of the
+ * run before MPI_Init() and renames it afterwards (exec/comm/start_sign.h). It holds a lock on its
+ * sign, which ends with the process, in containers too. For ranks of this machine only; ranks of
+ * others have the deadline of exec/comm/watchdog.h. */
 #ifndef ELAPSE_CLI_START_SIGNS_H
 #define ELAPSE_CLI_START_SIGNS_H
 
@@ -21,8 +21,8 @@ struct start_signs {
     bool over;       /* all ranks have started, or there are no signs */
 };
 
-/* Look at the signs. To be called often until `over`. Returns whether a rank died in MPI's start and
- * the deadline has passed. */
+/* Look at the signs. To be called often until `over`. Returns whether a rank died in MPI's start
+ * and the deadline has passed. */
 bool start_signs_overdue(struct start_signs *signs);
 
 #endif

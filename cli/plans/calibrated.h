@@ -1,4 +1,5 @@
-/* cli/plans/calibrated.h - the interval of a step that was predicted with a calibration. */
+/* cli/plans/calibrated.h - the error interval of a step time that was predicted with a
+ * calibration. */
 #ifndef ELAPSE_CLI_CALIBRATED_H
 #define ELAPSE_CLI_CALIBRATED_H
 
@@ -16,7 +17,8 @@ struct calibrated {
 };
 
 /* Set ns to the interval that holds the step with a probability of 80 %, or to zeros without a
- * calibration. The plan is simulated once more for each factor. The plan need not fit the memory. */
+ * calibration. The plan is simulated once more for each factor. The plan need not fit the
+ * memory. */
 enum status calibrated_interval(const struct calibrated *on, int64_t step_ns, int64_t ns[2],
                                 struct err *err);
 

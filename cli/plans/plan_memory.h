@@ -1,5 +1,5 @@
-/* cli/plans/plan_memory.h - what fills the device of a plan that has the least memory to spare, and what
- * an optimizer on the host spares it and costs. */
+/* cli/plans/plan_memory.h - the memory of the fullest device of a plan, part by part, and what an
+ * optimizer on the host would save there and cost. */
 #ifndef ELAPSE_CLI_PLAN_MEMORY_H
 #define ELAPSE_CLI_PLAN_MEMORY_H
 
@@ -9,8 +9,8 @@
 #include "profiles/json/json.h"
 
 /* A plan is safe if each of its devices keeps `memory` of its memory free, because a peak that is
- * predicted within a few per cent may be exceeded. A safe plan is preferred to one that is faster by no
- * more than `nearly`. Both are larger where the memory is that of a framework
+ * predicted within a few per cent may be exceeded. A safe plan is preferred to one that is faster
+ * by no more than `nearly`. Both are larger where the memory is that of a framework
  * (framework_memory_doubt()). */
 struct plan_margin {
     double memory, nearly;
@@ -39,14 +39,15 @@ void plan_memory_clear(struct plan_memory *memory);
 enum status plan_memory_find(const struct setting *setting, const struct plan *plan,
                              struct plan_memory *memory, struct err *err);
 /* Append memory {part: bytes}, memory_rank, where it is limited memory_limit_bytes, memory_ranks[]
- * and memory_headroom, memory_tight, with the parts of each rank at its peak, and where the optimizer is on the host host_bytes, update_ns and device_update_ns. */
+ * and memory_headroom, memory_tight, with the parts of each rank at its peak, and where the
+ * optimizer is on the host host_bytes, update_ns and device_update_ns. */
 void plan_memory_add(struct json *json, const struct plan_memory *memory);
 /* "needs 113 GiB, a device has 40.0 GiB: weights 25.1 GiB, ...". Returns text. */
 const char *plan_memory_needs(const struct plan_memory *memory, char *text, size_t size);
 /* Whether less is left than the headroom. */
 bool plan_memory_tight(int64_t peak_bytes, int64_t limit_bytes, double headroom);
-/* Print "tight: 4.86 MiB of 80.0 GiB are left, the headroom is 6.40 GiB" and return true where less is left than
- * the headroom. */
+/* Print "tight: 4.86 MiB of 80.0 GiB are left, the headroom is 6.40 GiB" and return true where less
+ * is left than the headroom. */
 bool plan_memory_print_tight(int64_t peak_bytes, int64_t limit_bytes, double headroom);
 /* Print a line where memory is limited, and one where the optimizer is on the host. */
 void plan_memory_print(const struct plan_memory *memory);

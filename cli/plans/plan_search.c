@@ -62,8 +62,8 @@ static void show_progress(struct ticker *ticker, int64_t ns, const struct planne
     ticker_say(ticker, stderr, text);
 }
 
-/* Whether the search has had this share of its budget. Processor time is no more than the time of the
- * clock, which costs less to read. */
+/* Whether the search has had this share of its budget. Processor time is no more than the time of
+ * the clock, which costs less to read. */
 static bool used_up(const struct watch *watch, double share)
 {
     const double ns = share * (double)watch->budget_ns;
@@ -107,8 +107,8 @@ double plan_memory_share(const struct plan *plan, const struct cluster *cluster)
     return most;
 }
 
-/* Make the plan of `safe`, which it loses, the chosen one of `result`. Its bound and all other fates
- * stay; lengths are kept if they are of the new plan's layout. */
+/* Make the plan of `safe`, which it loses, the chosen one of `result`. Its bound and all other
+ * fates stay; lengths are kept if they are of the new plan's layout. */
 static void choose_safe(struct planner_result *result, struct planner_result *safe)
 {
     const double bound =
@@ -203,7 +203,8 @@ static enum status prefer_safe(const struct job *job, const struct run_state *st
     return rc;
 }
 
-/* Whether the job has a plan on this number of nodes like its first one. *devices becomes their devices. */
+/* Whether the job has a plan on this number of nodes like its first one. *devices becomes their
+ * devices. */
 static bool fits_nodes(const struct job *job, const struct run_state *state,
                        const struct planner_judge *judge, int num_nodes, int *devices)
 {
@@ -223,8 +224,8 @@ static bool fits_nodes(const struct job *job, const struct run_state *state,
     return fits;
 }
 
-/* No plan exists. If one does on more nodes, say how many devices would do. Whatever time the search
- * had, this one has a second, or as many looks as the search. */
+/* No plan exists. If one does on more nodes, say how many devices would do. Whatever time the
+ * search had, this one has a second, or as many looks as the search. */
 static void hint_devices(const struct job *job, const struct run_state *state,
                          const struct planner_judge *judge, struct err *err)
 {
@@ -333,7 +334,8 @@ static enum status may_differ(const struct job *job, struct plan_judge *engine,
     return rc == ERR_INFEASIBLE ? OK : rc;
 }
 
-/* What is left of a time. It is never 0, which would be time without an end. */
+/* The rest of a limit after `spent_ns`: at least 1, because a limit of 0 means that there is
+ * none. */
 static int64_t left_of(int64_t whole_ns, int64_t spent_ns)
 {
     return whole_ns > spent_ns ? whole_ns - spent_ns : 1;

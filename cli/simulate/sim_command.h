@@ -1,4 +1,4 @@
-/* cli/simulate/sim_command.h - the parts of `elapse sim`, one file each. */
+/* cli/simulate/sim_command.h - declarations of the files that make up `elapse sim`. */
 #ifndef ELAPSE_CLI_SIM_COMMAND_H
 #define ELAPSE_CLI_SIM_COMMAND_H
 
@@ -29,15 +29,15 @@ struct sim_args {
 enum status sim_args_read(const struct command *command, int argc, char **argv,
                           struct sim_args *args, bool *help, struct err *err);
 
-/* Load the job file, or the job of a step, with the settings and overrides of the command line; for a
- * sweep job_open() it. *job must be zeroed; the caller clears it. */
+/* Load the job file, or the job of a step, with the settings and overrides of the command line; for
+ * a sweep job_open() it. *job must be zeroed; the caller clears it. */
 enum status sim_job_load(const struct sim_args *args, struct job *job, struct err *err);
 /* `JOB --step`: simulate one step of the job's plan. */
 enum status sim_job_step(const struct sim_args *args, const struct job *job,
                          struct step_answer *answer, struct err *err);
 /* The step of a job. given: its plan, which the answer takes over; NULL: plan_for() makes one.
- * request->frozen replaces pipeline.frozen. *answer must be zeroed; the caller clears it, on failure
- * too. */
+ * request->frozen replaces pipeline.frozen. *answer must be zeroed; the caller clears it, on
+ * failure too. */
 enum status sim_step_of_job(const struct step_request *request, const struct job *job,
                             struct plan *given, struct step_answer *answer, struct err *err);
 /* Simulate the whole run of a job, on its cluster slowed as the request says. cost NULL:

@@ -65,7 +65,7 @@ static bool is_axis(const struct sweep_table *t, const char *name)
     return false;
 }
 
-/* The same for the option that sets a key: "shard_group" is --shard-group. */
+/* Whether an axis is the option that sets this key: "shard_group" is --shard-group. */
 static bool is_option(const struct sweep_table *t, const char *key)
 {
     char option[32];
@@ -89,7 +89,8 @@ static struct row_table plan_beside_axes(const struct sweep_table *t,
     return table;
 }
 
-/* Whether the budget stopped the search for the plan of a point, so that a better plan may exist. */
+/* Whether the budget stopped the search for the plan of a point, so that a better plan may
+ * exist. */
 static bool cut_short(const struct sweep_values *values)
 {
     return values->searched.judged > 0 && !values->searched.complete;

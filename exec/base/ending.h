@@ -1,4 +1,4 @@
-/* exec/base/ending.h - how the process ends when something is short: memory, room for files. */
+/* exec/base/ending.h - ends the process when memory or room for files runs out. */
 #ifndef ELAPSE_EXEC_BASE_ENDING_H
 #define ELAPSE_EXEC_BASE_ENDING_H
 

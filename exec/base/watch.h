@@ -1,11 +1,11 @@
-/* exec/base/watch.h - what a rank does at the moment, for the watchdog (exec/comm/watchdog.h).
+/* exec/base/watch.h - notes what this rank is doing now, for the watchdog (exec/comm/watchdog.h).
  *
  * The main thread notes its phase, its op and each wait for other ranks in its post. Before
  * watchdog_start() the post is memory of this process, afterwards it is shared with the ranks of
  * this machine. Every note is a beat: a rank without a new beat stands still, if it waits for other
  * ranks or is within a step. Outside of steps, a rank that does not wait is at work, for example on
- * a checkpoint, however long that takes. Only the main thread calls these functions; each costs some
- * stores. */
+ * a checkpoint, however long that takes. Only the main thread calls these functions; each costs
+ * some stores. */
 #ifndef ELAPSE_EXEC_BASE_WATCH_H
 #define ELAPSE_EXEC_BASE_WATCH_H
 

@@ -1,4 +1,4 @@
-/* exec/cache/cache_ahead.h - the cache's own thread on a rank.
+/* exec/cache/cache_ahead.h - the thread on each rank that reads from and writes to the cache.
  *
  * While a micro-batch computes, the thread reads the samples of the next ones from the cache, and
  * writes what was computed.

@@ -1,9 +1,9 @@
-/* exec/change/slow_ranks.h - which ranks are slower than the plan has them.
+/* exec/change/slow_ranks.h - finds ranks that compute slower than the plan assumes.
  *
  * Every few steps each rank divides the time of its passes by what the plan's op list has for them.
  * A rank whose quotient stays far above that of its peers is slow: the log names it, and with
- * train.on_slow replan the next turn's plan weighs its speed. Both need ranks with the same costs in
- * the plan, so a quotient counts beside the peers' only. */
+ * train.on_slow replan the next turn's plan weighs its speed. Both need ranks with the same costs
+ * in the plan, so a quotient counts beside the peers' only. */
 #ifndef ELAPSE_EXEC_CHANGE_SLOW_RANKS_H
 #define ELAPSE_EXEC_CHANGE_SLOW_RANKS_H
 

@@ -10,9 +10,10 @@
 #define IMAGE_SUFFIX_TEXT IMAGE_FORMATS " (.jpg .jpeg .png .bmp .webp)"
 
 /* Decode a file. The first bytes decide the format, not its name. The bytes are those of Pillow's
- * convert("RGB"): grey becomes RGB, of 16 bits the upper 8 count, alpha is left out, and so are gamma,
- * colour profiles and the orientation that Exif gives. (Pillow clips grey of 16 bits instead.) ERR_SYSTEM: missing. ERR_INPUT: none of these formats, cut off, damaged,
- * or too large; the message names the file. The caller frees pixels->rgb. */
+ * convert("RGB"): grey becomes RGB, of 16 bits the upper 8 count, alpha is left out, and so are
+ * gamma, colour profiles and the orientation that Exif gives. (Pillow clips grey of 16 bits
+ * instead.) ERR_SYSTEM: missing. ERR_INPUT: none of these formats, cut off, damaged, or too large;
+ * the message names the file. The caller frees pixels->rgb. */
 enum status image_read(const char *path, struct pixels *pixels, struct err *err);
 
 /* Scale the central square of the picture to side x side; planes receives red, green and blue

@@ -3,11 +3,12 @@
  * data.path holds train/CLASS/FILE and val/CLASS/FILE (or test/CLASS/FILE), the layout of
  * torchvision's ImageFolder: a class is a folder of train, its pictures lie in it or in folders
  * inside, and the suffix of a name, in any case of letters, says whether it is a picture. Classes
- * are numbered by their sorted names; samples are ordered by class, then by folder and name. A class
- * without a picture is refused. Opening reads the folders; files are read by images_check(), and
- * when a sample is asked for. With data.resize the central square of a picture is scaled to the
+ * are numbered by their sorted names; samples are ordered by class, then by folder and name. A
+ * class without a picture is refused. Opening reads the folders; files are read by images_check(),
+ * and when a sample is asked for. With data.resize the central square of a picture is scaled to the
  * model's side; otherwise its size must match. Pixels become (p / 255 - 0.5) / 0.5, as in ViT's own
- * preprocessing. Weights with a preprocessor_config.json say all of that themselves (preprocess.h). Read images_open() first, then read_split() and images_sample(). */
+ * preprocessing. Weights with a preprocessor_config.json say all of that themselves (preprocess.h).
+ * Read images_open() first, then read_split() and images_sample(). */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -321,8 +322,8 @@ static enum status images_sample(const struct dataset *dataset, enum split split
     return rc;
 }
 
-/* A picture of inputs_open(), normalised as the training data: a byte p is (p / 255 - mean) / std. A
- * model of one channel sees the mean of red, green and blue. */
+/* A picture of inputs_open(), normalised as the training data: a byte p is (p / 255 - mean) / std.
+ * A model of one channel sees the mean of red, green and blue. */
 static enum status pictures_sample(const struct dataset *dataset, enum split split, int64_t id,
                                    const struct sample_out *out, struct err *err)
 {

@@ -62,7 +62,8 @@ struct machine {
 /* Memory that lives as long as the machine, zeroed. */
 void *machine_alloc(struct machine *m, size_t bytes);
 void machine_clear(struct machine *m);
-/* One step, one level of calls deeper; fails above the most of either. The caller ends the level by depth--. */
+/* One step, one level of calls deeper; fails above the most of either. The caller ends the level by
+ * depth--. */
 void machine_enter(struct machine *m);
 _Noreturn void machine_fail(struct machine *m, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -108,8 +109,8 @@ typedef struct value value_function(struct machine *m, const struct value *of,
                                     const struct args *args, unsigned how);
 /* A filter, a method, a test (which gives K_BOOL) or a global function (whose `of` is NULL). */
 enum { NAMED_FILTER = 1, NAMED_METHOD = 2, NAMED_TEST = 4, NAMED_GLOBAL = 8 };
-/* A function under one of its names, and the arguments that it takes: at most so many without a name,
- * and those of these names (between blanks; "*": any). */
+/* A function under one of its names, and the arguments that it takes: at most `most` without a
+ * name, and those named in `words` (between blanks; "*": any). */
 struct named {
     const char *name;
     unsigned uses; /* NAMED_... */

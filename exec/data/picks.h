@@ -1,9 +1,9 @@
-/* exec/data/picks.h - which samples of its files a run trains on, tests on and judges freezing by.
+/* exec/data/picks.h - picks the samples of the files that a run trains on, tests on and probes.
  *
  * data.train_samples and data.test_samples are drawn from the whole split, because files may be in
  * the order of their classes. The probe's samples are held out of training, unless data.valid says
- * otherwise. All choices follow from train.seed and the number of samples alone, so every rank makes
- * the same. */
+ * otherwise. All choices follow from train.seed and the number of samples alone, so every rank
+ * makes the same. */
 #ifndef ELAPSE_EXEC_DATA_PICKS_H
 #define ELAPSE_EXEC_DATA_PICKS_H
 

@@ -1,4 +1,4 @@
-/* exec/data/pixels.h - a decoded picture, and its limits. */
+/* exec/data/pixels.h - a decoded picture, and the largest size that is read. */
 #ifndef ELAPSE_EXEC_DATA_PIXELS_H
 #define ELAPSE_EXEC_DATA_PIXELS_H
 

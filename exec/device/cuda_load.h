@@ -1,4 +1,5 @@
-/* exec/device/cuda_load.h - exec/cuda/'s functions, by way of the plugin (exec/base/plugin.h). */
+/* exec/device/cuda_load.h - calls the functions of exec/cuda/ in the plugin
+ * (exec/base/plugin.h). */
 #ifndef ELAPSE_EXEC_DEVICE_CUDA_LOAD_H
 #define ELAPSE_EXEC_DEVICE_CUDA_LOAD_H
 

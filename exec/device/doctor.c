@@ -44,7 +44,7 @@ static void add_gpus(struct json *object)
 }
 
 /* Add the version of NCCL, "" where there is none. The library stays loaded, because unloading
- * CUDA's libraries is not safe. add_cudnn() does likewise. */
+ * CUDA's libraries is not safe. add_cudnn() does the same. */
 static void add_nccl(struct json *object)
 {
     void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);

@@ -1,4 +1,5 @@
-/* exec/run/trainer_setup.h - what a run makes before its first step, and gives back at its end. */
+/* exec/run/trainer_setup.h - makes what a run needs before its first step, and frees it at the
+ * end. */
 #ifndef ELAPSE_EXEC_RUN_TRAINER_SETUP_H
 #define ELAPSE_EXEC_RUN_TRAINER_SETUP_H
 

@@ -1,4 +1,5 @@
-/* exec/stage/skips.h - skip tensors of a stage: where they enter, where they leave. */
+/* exec/stage/skips.h - skip tensors of a stage (U-ViT): the edges by which they enter and leave
+ * it. */
 #ifndef ELAPSE_EXEC_STAGE_SKIPS_H
 #define ELAPSE_EXEC_STAGE_SKIPS_H
 

@@ -72,7 +72,7 @@ struct stage {
     float **lagged;       /* owned; NULL without spec.lagged; by item, NULL for a frozen one */
     float *lag_room;      /* owned, backend; for the exchange */
     bool *decay;          /* owned, num_params */
-    double *sumsq;        /* likewise; of gradients, by the last update that summed them */
+    double *sumsq;        /* of gradients, by the last update that summed them */
     int num_slots;
     struct slot *slots;
     struct upload upload;

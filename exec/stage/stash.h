@@ -1,4 +1,4 @@
-/* exec/stage/stash.h - memory for what a backward needs of a forward. */
+/* exec/stage/stash.h - memory for the tensors that a forward keeps for its backward. */
 #ifndef ELAPSE_EXEC_STAGE_STASH_H
 #define ELAPSE_EXEC_STAGE_STASH_H
 

@@ -1,4 +1,4 @@
-/* exec/step/runtime_state.h - what a runtime holds; private to exec/step/.
+/* exec/step/runtime_state.h - the members of a runtime; private to exec/step/.
  *
  * runtime_build.c makes a runtime, run_step.c walks the op list, ops.c runs the compute ops,
  * messages.c carries activations and their gradients between ranks, allreduce.c sums gradients over

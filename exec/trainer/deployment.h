@@ -1,4 +1,5 @@
-/* exec/trainer/deployment.h - what a plan gives one rank: its place, groups, stages, batches and runtime.
+/* exec/trainer/deployment.h - one rank's part in a plan: its place, groups, stages, batches and
+ * runtime.
  *
  * A run has one deployment at a time and makes a new one at every change of plan. The data set, the
  * backend and the message group outlive it. A rank without a stage (idle: place.rank < 0) has
@@ -36,11 +37,11 @@ struct deployment {
     int64_t device_bytes; /* reserved on a device, without its kernels' share; 0 on the host */
 };
 
-/* Make a deployment by these calls, in this order; deployment_clear() may follow any of them. The deployment
- * must not move in memory once it has a runtime. deployment_place() takes over *plan, also if it fails.
- * deployment_stages() leaves weights zero. Before that it reserves the device memory that stages,
- * runtime and kernels will take: ERR_INFEASIBLE if the device has less. Only deployment_place() is
- * collective over the message group. */
+/* Make a deployment by these calls, in this order; deployment_clear() may follow any of them. The
+ * deployment must not move in memory once it has a runtime. deployment_place() takes over *plan,
+ * also if it fails. deployment_stages() leaves weights zero. Before that it reserves the device
+ * memory that stages, runtime and kernels will take: ERR_INFEASIBLE if the device has less. Only
+ * deployment_place() is collective over the message group. */
 enum status deployment_place(const struct deployment_base *base, struct train_plan *plan,
                              struct deployment *deployment, struct err *err);
 enum status deployment_stages(const struct deployment_base *base, struct deployment *deployment,

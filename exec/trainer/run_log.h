@@ -1,4 +1,4 @@
-/* exec/trainer/run_log.h - what a training run says while it runs: one line on a terminal that is
+/* exec/trainer/run_log.h - progress of a training run: one line on a terminal that is
  * overwritten, or a line every few seconds in a log. Rank 0 only. */
 #ifndef ELAPSE_EXEC_TRAINER_RUN_LOG_H
 #define ELAPSE_EXEC_TRAINER_RUN_LOG_H

@@ -1,6 +1,6 @@
-/* exec/trainer/stop.h - what signals have asked of the run on this rank. The handlers call trainer_stop()
- * and trainer_yield() (trainer.h). Each step votes on the answers (training_loop.c); other loops that
- * last ask stop_agreed(). */
+/* exec/trainer/stop.h - whether signals have asked this rank to stop or to yield. The handlers call
+ * trainer_stop() and trainer_yield() (trainer.h). Each step votes on the answers (training_loop.c);
+ * other loops that last ask stop_agreed(). */
 #ifndef ELAPSE_EXEC_TRAINER_STOP_H
 #define ELAPSE_EXEC_TRAINER_STOP_H
 

@@ -1,5 +1,5 @@
-/* exec/trainer/trainer.h - what a training run is asked to do, and how it is told to stop. The run
- * itself: exec/run/trainer_run.h. */
+/* exec/trainer/trainer.h - the options of a training run, and the calls that ask it to stop. The
+ * run itself: exec/run/trainer_run.h. */
 #ifndef ELAPSE_EXEC_TRAINER_TRAINER_H
 #define ELAPSE_EXEC_TRAINER_TRAINER_H
 

@@ -1,4 +1,5 @@
-/* exec/weights/hf_config.h - what transformers wants to know of an exported model, as JSON. */
+/* exec/weights/hf_config.h - config.json and the other JSON files that transformers reads beside
+ * exported weights. */
 #ifndef ELAPSE_EXEC_WEIGHTS_HF_CONFIG_H
 #define ELAPSE_EXEC_WEIGHTS_HF_CONFIG_H
 
@@ -7,7 +8,8 @@
 
 enum hf_tokens { HF_NO_TOKENIZER, HF_WORDPIECE, HF_BPE, HF_FILE /* tokenizer.json */ };
 
-/* Facts of a run's data that its model does not contain. All is borrowed; zeroed: nothing is known. */
+/* Facts of a run's data that its model does not contain. All is borrowed; zeroed: nothing is
+ * known. */
 struct hf_data {
     char *const *class_names; /* [num_names]; NULL: classes have numbers only */
     int num_names;
@@ -21,8 +23,8 @@ struct hf_data {
 /* config.json of a model; the caller frees it. data may be NULL. NULL for models that transformers
  * does not know (uniform, explicit, U-ViT). */
 struct json *hf_config(const struct model *model, const struct hf_data *data);
-/* preprocessor_config.json and tokenizer_config.json; NULL: the data have no images, or no tokenizer
- * of transformers. */
+/* preprocessor_config.json and tokenizer_config.json; NULL: the data have no images, or no
+ * tokenizer of transformers. */
 struct json *hf_preprocessor(const struct model *model, const struct hf_data *data);
 struct json *hf_tokenizer(const struct model *model, const struct hf_data *data);
 

@@ -1,4 +1,4 @@
-/* partition/base/synonyms.h - words of other tools, and what they are called here: the values of keys
+/* partition/base/synonyms.h - maps words of other tools to ours: the values of keys
  * and options, and the options of commands. Those of keys stand in their rows (member.h). Pure. */
 #ifndef ELAPSE_PARTITION_SYNONYMS_H
 #define ELAPSE_PARTITION_SYNONYMS_H
@@ -8,7 +8,8 @@
 
 #include "partition/base/status.h"
 
-/* Whether `length` letters and a word are equal, for people: case does not count, and '-' is '_'. */
+/* Whether `length` letters and a word are equal, for people: case does not count, and '-' is
+ * '_'. */
 bool same_word(const char *letters, size_t length, const char *word);
 
 /* The first of the words that others write as `word` and that is one of the NULL-terminated names
@@ -23,8 +24,8 @@ const char *current_value(const char *word);
  * NULL: none. */
 const char *synonym_option(const char *word);
 
-/* Whether the word is one of the field's short words, which input takes in place of a key or option,
- * not only in hints: PP TP DP EP CP VP GBS MBS. */
+/* Whether the word is one of the field's short words, which input takes in place of a key or
+ * option, not only in hints: PP TP DP EP CP VP GBS MBS. */
 bool synonym_is_short(const char *word);
 /* The option of such a word; NULL for all other words. */
 const char *synonym_short_option(const char *word);

@@ -54,9 +54,11 @@ static const struct machine machines[] = {
      .source = "Azure NDm A100 v4 series: 8 A100 80 GB, 8 x 200 Gb/s HDR InfiniBand"},
     {.name = "nd96isr-h100-v5", .kind = "h100", .devices = 8, NETWORK(8, 400, 400), PCIE5, USUAL,
      .source = "Azure ND H100 v5 series: 8 H100, 8 x 400 Gb/s NDR InfiniBand"},
-    {.name = "gb200-nvl72", .kind = "gb200", .devices = 72, NETWORK(72, 400, 400), .copy_bytes_per_s = 225 * GB, .copy_source = "NVIDIA brief: half of NVLink-C2C a GPU", USUAL,
+    {.name = "gb200-nvl72", .kind = "gb200", .devices = 72, NETWORK(72, 400, 400), .copy_bytes_per_s = 225 * GB,
+        .copy_source = "NVIDIA brief: half of NVLink-C2C a GPU", USUAL,
      .source = "NVIDIA GB200 NVL72: one NVLink domain of 72 GPUs, ConnectX-7 of 400 Gb/s each"},
-    {.name = "gb300-nvl72", .kind = "gb300", .devices = 72, NETWORK(72, 800, 800), .copy_bytes_per_s = 225 * GB, .copy_source = "NVIDIA brief: half of NVLink-C2C a GPU", USUAL,
+    {.name = "gb300-nvl72", .kind = "gb300", .devices = 72, NETWORK(72, 800, 800), .copy_bytes_per_s = 225 * GB,
+        .copy_source = "NVIDIA brief: half of NVLink-C2C a GPU", USUAL,
      .source = "NVIDIA GB300 NVL72: one NVLink domain of 72 GPUs, ConnectX-8 of 800 Gb/s each"},
     {.name = "dgx-b300", .kind = "b300", .devices = 8, NETWORK(8, 800, 800), PCIE5, USUAL,
      .source = "NVIDIA DGX B300 data sheet: 8 B300, 8 x 800 Gb/s ConnectX-8"},
@@ -145,7 +147,8 @@ static struct share_curve constant_share(double share)
     return (struct share_curve){.num_points = 1, .bytes = {1}, .share = {share}};
 }
 
-/* The shares that a kind's rings of so many devices were measured with. No points: none was. */
+/* The measured shares of the link rate that rings of N devices of a kind reach. No points: none was
+ * measured. */
 static struct share_curve measured_shares(const struct collective_source *source, int devices)
 {
     struct share_curve curve = {0};
@@ -303,7 +306,8 @@ const struct machine *machine_of_text(const char *text)
     return parse_machine(text, &nodes);
 }
 
-/* Whether a text is KIND-N, KINDxN, NxKIND or N-KIND, which others read as N devices in one node. */
+/* Whether a text is KIND-N, KINDxN, NxKIND or N-KIND, which others read as N devices in one
+ * node. */
 static bool kind_and_count(const char *text, char kind[32], int64_t *devices)
 {
     char first[32], second[32];

@@ -12,21 +12,22 @@
 
 #include "partition/base/units.h"
 
-/* Standard deviations of the logarithms before any row, but for compute's, which depends on what has been
- * judged (calibration_prior.c). */
+/* Standard deviations of the logarithms before any row, but for compute's, which depends on what
+ * has been judged (calibration_prior.c). */
 static const double prior_of_factor[FACTOR_COUNT] = {0, 0.4, 0.4, 0.15, 0.1};
-/* What one factor leaves of other sources (calibration_prior.c) counts as so many rows. */
+/* The prior (calibration_prior.c) of what one factor does not explain weighs as much as N rows. */
 static const double PRIOR_ROWS = 3;
 /* The number of sources from which it is known. */
 static const double PRIOR_SOURCES = 25;
 /* A factor counts as determined if its rows take as much of the prior's standard deviation. */
 static const double SHARE_LEFT = 0.7;
 /* How far n rows may move the logarithm of a factor: this times n^2, in standard deviations of the
- * prior. Seven of eight normally distributed deviations are smaller. Rows that agree are not odd. */
+ * prior. Seven of eight normally distributed deviations are smaller. Rows that agree are not
+ * odd. */
 static const double MOST_MOVE = 1.5;
 static const double STEP = 0.02; /* of ln factor, for derivatives */
-/* Derivatives are taken again where a factor has moved this far, and a fit ends where they give every step
- * within EXACT. */
+/* Derivatives are taken again where a factor has moved this far, and a fit ends where they give
+ * every step within EXACT. */
 static const double FAR = 0.25, EXACT = 0.002;
 enum { ROUNDS = 4, MANY_ROWS = 20 };
 static const double QUANTILE = 1.2816; /* of the normal distribution, which 80 % are within */
@@ -96,8 +97,8 @@ static enum status predict_ln(const struct fit *fit, int row, const double ln_fa
     return rc;
 }
 
-/* Predict all rows at the factors. Returns in *bend the most by which a residual differs from the straight
- * line's. */
+/* Predict all rows at the factors. Returns in *bend the most by which a residual differs from the
+ * straight line's. */
 static enum status evaluate(struct fit *fit, bool slopes, double *bend, struct err *err)
 {
     enum status rc = OK;
@@ -229,9 +230,10 @@ static enum status solve_bent(struct fit *fit, const bool free[FACTOR_TIMES], st
     return rc;
 }
 
-/* Many rows say how wide an interval is that holds 80 % of others, whatever the shape of their noise:
- * ceil(0.8 (n + 1)) residuals lie within it (conformal prediction; Vovk, Gammerman, Shafer 2005).
- * Returns the noise of which that is an interval. Leaves the residuals sorted, without signs. */
+/* Many rows say how wide an interval is that holds 80 % of others, whatever the shape of their
+ * noise: ceil(0.8 (n + 1)) residuals lie within it (conformal prediction; Vovk, Gammerman, Shafer
+ * 2005). Returns the noise of which that is an interval. Leaves the residuals sorted, without
+ * signs. */
 static double noise_that_holds(struct fit *fit, double noise)
 {
     const int n = fit->num_rows, rank = (int)ceil(0.8 * (n + 1));
@@ -243,7 +245,8 @@ static double noise_that_holds(struct fit *fit, double noise)
     return fmax(noise, fit->residual[rank - 1] / QUANTILE);
 }
 
-/* Free the factors about which the rows say enough; if there is none, the one that they say most about. */
+/* Free the factors about which the rows say enough; if there is none, the one that they say most
+ * about. */
 static void find_determined(struct fit *fit, bool free[FACTOR_TIMES])
 {
     double h[FACTOR_TIMES][FACTOR_TIMES];

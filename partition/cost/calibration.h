@@ -55,7 +55,7 @@ struct calibration_prior {
     double compute, spread;
 };
 
-/* All factors 1, their covariance what is known before any row. */
+/* A calibration before any row is fitted: all factors are 1, with the covariance of the prior. */
 void calibration_init(const struct calibration_prior *prior, struct calibration *calibration);
 
 /* Predict the step of row `row` with these factors, in ns. */
@@ -71,18 +71,18 @@ struct calibrated_row {
 /* Fit the factors of times to num_rows measured steps, and the factor of memory to ratios of a
  * measured to a predicted peak (num_peaks of them). *calibration must be initialised; its texts
  * stay. rows: num_rows of them, or NULL. Errors of predict pass through; ERR_INPUT: no rows at all.
- * Calls predict 1 + FACTOR_TIMES times for each row, and once or twice more where the step follows the factors
- * evenly. One row moves the logarithm of a factor of times by at most 1.5 standard
- * deviations of its prior, n rows by n^2 times as many, because one odd row (a
- * slow release, a cold machine) would otherwise carry all of its error to every other layout. */
+ * Calls predict 1 + FACTOR_TIMES times for each row, and once or twice more where the step follows
+ * the factors evenly. One row moves the logarithm of a factor of times by at most 1.5 standard
+ * deviations of its prior, n rows by n^2 times as many, because one odd row (a slow release, a cold
+ * machine) would otherwise carry all of its error to every other layout. */
 enum status calibration_fit(calibration_predict *predict, void *ctx, const double *measured_ns,
                             int num_rows, const double *peak_ratios, int num_peaks,
                             struct calibration *calibration, struct calibrated_row *rows,
                             struct err *err);
 
-/* Write to text what the rows of the calibration were measured on where that is not the device, data
- * type and framework of the question: "a100, bf16, deepspeed". "": they are the same, or are not known.
- * Returns text. */
+/* Write to text what the rows of the calibration were measured on where that is not the device,
+ * data type and framework of the question: "a100, bf16, deepspeed". "": they are the same, or are
+ * not known. Returns text. */
 const char *calibration_differs(const struct calibration *calibration, const char *device,
                                 const char *dtype, const char *launcher, char *text, size_t size);
 

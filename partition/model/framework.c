@@ -23,12 +23,14 @@
  * (tests/truth/gpu-h100-2026-11-26, "launch"). */
 #define COMPILED_US 14.5
 #define OURS_US 3.4
-/* A module of PyTorch without an engine's hooks: the forward of Linear on the hosts of an H100 and of a GB200 takes 30
- * and 37 us (NVIDIA/TransformerEngine, issue 2053). The A100's 51 us are Megatron-DeepSpeed's. */
+/* A module of PyTorch without an engine's hooks: the forward of Linear on the hosts of an H100 and
+ * of a GB200 takes 30 and 37 us (NVIDIA/TransformerEngine, issue 2053). The A100's 51 us are
+ * Megatron-DeepSpeed's. */
 #define PYTORCH_US 30
-/* ZeRO-3's hooks before and after each module of a pass, in Python: DeepSpeed 0.18.3 with PyTorch 2.15 needs 2.69 s of
- * processor time for a step of 8 micro-batches of a tiny Llama of 24 layers that run again in the backward, 0.75 s without
- * ZeRO (one core of an EPYC of 2022, 2026-11-28): 1.7 ms a pass over attention or an MLP. */
+/* ZeRO-3's hooks before and after each module of a pass, in Python: DeepSpeed 0.18.3 with PyTorch
+ * 2.15 needs 2.69 s of processor time for a step of 8 micro-batches of a tiny Llama of 24 layers
+ * that run again in the backward, 0.75 s without ZeRO (one core of an EPYC of 2022, 2026-11-28):
+ * 1.7 ms a pass over attention or an MLP. */
 #define HOOK_US 1700
 
 const char *const framework_kind_names[] = {
@@ -43,56 +45,70 @@ _Static_assert(sizeof framework_kind_names / sizeof *framework_kind_names ==
 
 /* Sources. megatron-te: Transformer Engine's norms; bias_swiglu_fusion, apply_rope_fusion of
  * Megatron-LM's transformer_config.py. megatron-2021: apex' norms, a fused bias and GELU
- * (megatron/model, 2021); rotary positions and SwiGLU came later, as PyTorch's operators. deepspeed:
- * the model is written in PyTorch; its engine launches no kernels of layers. fsdp: likewise, without
- * torch.compile; fsdp-compiled: torch.compile of each layer joins elementwise operators with the
- * norm, the loss stays as it is (torchtitan, train.py, 2024). copies_shards: FSDP2's copy-out and
- * copy-in (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py).
- * hf-eager: transformers' modeling_llama.py.
- * overlaps_tensor: tp_comm_overlap of Transformer Engine (its userbuffers), which NeMo's recipes set.
- * aa-scaling: the trainer of Hagemann et al., whose engine descends from DeepSpeed's; whole_logits,
- * splits_gate, sums_whole, narrow_grads, sends_whole (Aleph-Alpha/scaling, 2024: lm_head.py,
- * losses/cross_entropy.py, mlp.py, optimizer/allreduce.py, optimizer/parameter_group.py,
- * parallel_module/communicator.py). DeepSpeed's own engine divides messages (pipe/engine.py,
- * is_pipe_partitioned).
- * keeps_logits: outputs of the last stage are read, never taken out of their buffer, of which there
- * are two (there, parallel_module.py, _execute_loss_fn(); pipeline_schedule/train.py,
+ * (megatron/model, 2021); rotary positions and SwiGLU came later, as PyTorch's operators.
+ * deepspeed: the model is written in PyTorch; its engine launches no kernels of layers. fsdp: the
+ * same, without torch.compile; fsdp-compiled: torch.compile of each layer joins elementwise
+ * operators with the norm, the loss stays as it is (torchtitan, train.py, 2024). copies_shards:
+ * FSDP2's copy-out and copy-in (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py).
+ * hf-eager: transformers' modeling_llama.py. overlaps_tensor: tp_comm_overlap of Transformer Engine
+ * (its userbuffers), which NeMo's recipes set. aa-scaling: the trainer of Hagemann et al., whose
+ * engine descends from DeepSpeed's; whole_logits, splits_gate, sums_whole, narrow_grads,
+ * sends_whole (Aleph-Alpha/scaling, 2024: lm_head.py, losses/cross_entropy.py, mlp.py,
+ * optimizer/allreduce.py, optimizer/parameter_group.py, parallel_module/communicator.py).
+ * DeepSpeed's own engine divides messages (pipe/engine.py, is_pipe_partitioned). keeps_logits:
+ * outputs of the last stage are read, never taken out of their buffer, of which there are two
+ * (there, parallel_module.py, _execute_loss_fn(); pipeline_schedule/train.py,
  * required_buffer_count(); DeepSpeed's pipe/engine.py keeps them too). With one micro-batch there
  * is no earlier one: they count still. blocks_sends: DeepSpeed's p2p.send(); Megatron-LM's
  * batch_isend_irecv(), for which 1F1B waits and the interleaved schedule does not
- * (overlap_p2p_comm).
- * composer: llm-foundry's trainer: FSDP of PyTorch, the loss is flash-attn's kernel (MPT's loss_fn,
- * fused_crossentropy). gathers_late: its backward_prefetch is BACKWARD_POST (dist_strategy.py), which
- * gathers a layer when the gradients of the one before are there (PyTorch, fsdp/api.py).
- * casts_router: DeepseekV3TopkRouter of transformers.
- * packs_ahead: Megatron Bridge packs by first fit, by falling lengths or shuffled
- * (data/datasets/packing_utils.py), TRL by best fit by falling lengths (SFTConfig.packing_strategy),
- * llm-foundry by BinPackCollator; torchtune's and AutoModel's packers begin a new row instead
- * (PackedSequence). Variable lengths: Transformer Engine's THD layout, flash_attn_varlen_func
- * (transformers' DataCollatorWithFlattening; AutoModel's packing.py; Aleph-Alpha/scaling), block
- * masks of FlexAttention (torchtitan). masks_rows: Megatron-LM's --reset-attention-mask is a mask of
- * the scores, and models under DeepSpeed's engine have what their authors wrote.
- * keeps_wide: torchao's Float8Linear and MXLinear save input_hp (float8_linear.py, mx_linear.py);
- * Transformer Engine's Linear and LayerNormLinear save the copy by columns only (linear.py,
- * own_quantized_input). keeps_narrow_weights: fp8_param_gather, which Megatron Bridge sets in fp8 and
- * mxfp8 (mixed_precision.py). weighs_activation: weighted_bias_swiglu_impl() of Megatron-LM's
- * TEGroupedMLP (experts.py).
- * loops_experts: te_general_grouped_gemm() multiplies expert by expert on several streams
- * (NVIDIA/TransformerEngine, pytorch/csrc/extensions/gemm.cpp), and multi_tensor_quantize_impl() casts
- * one by one but for delayed scaling (cast.cpp).
+ * (overlap_p2p_comm). composer: llm-foundry's trainer: FSDP of PyTorch, the loss is flash-attn's
+ * kernel (MPT's loss_fn, fused_crossentropy). gathers_late: its backward_prefetch is BACKWARD_POST
+ * (dist_strategy.py), which gathers a layer when the gradients of the one before are there
+ * (PyTorch, fsdp/api.py). casts_router: DeepseekV3TopkRouter of transformers. packs_ahead: Megatron
+ * Bridge packs by first fit, by falling lengths or shuffled (data/datasets/packing_utils.py), TRL
+ * by best fit by falling lengths (SFTConfig.packing_strategy), llm-foundry by BinPackCollator;
+ * torchtune's and AutoModel's packers begin a new row instead (PackedSequence). Variable lengths:
+ * Transformer Engine's THD layout, flash_attn_varlen_func (transformers'
+ * DataCollatorWithFlattening; AutoModel's packing.py; Aleph-Alpha/scaling), block masks of
+ * FlexAttention (torchtitan). masks_rows: Megatron-LM's --reset-attention-mask is a mask of the
+ * scores, and models under DeepSpeed's engine have what their authors wrote. keeps_wide: torchao's
+ * Float8Linear and MXLinear save input_hp (float8_linear.py, mx_linear.py); Transformer Engine's
+ * Linear and LayerNormLinear save the copy by columns only (linear.py, own_quantized_input).
+ * keeps_narrow_weights: fp8_param_gather, which Megatron Bridge sets in fp8 and mxfp8
+ * (mixed_precision.py). weighs_activation: weighted_bias_swiglu_impl() of Megatron-LM's
+ * TEGroupedMLP (experts.py). loops_experts: te_general_grouped_gemm() multiplies expert by expert
+ * on several streams (NVIDIA/TransformerEngine, pytorch/csrc/extensions/gemm.cpp), and
+ * multi_tensor_quantize_impl() casts one by one but for delayed scaling (cast.cpp).
  * gathers_take_share: FSDP's collectives are NCCL's kernels, which occupy SMs (time-1b has how
  * many). */
 /* clang-format off */
 static const struct framework frameworks[FRAMEWORK_KIND_COUNT] = {
-    [FRAMEWORK_MEGATRON_TE] = {.reruns = 1u << RERUN_NORMS, .blocks_sends = true, .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .has_communicators = true, .overlaps_tensor = true, .fuses_adapters = true, .packs_ahead = true, .keeps_narrow_weights = true, .weighs_activation = true, .loops_experts = true},
-    [FRAMEWORK_MEGATRON_2021] = {.blocks_sends = true, .fused_norm = true, .counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .fuses_adapters = true, .masks_rows = true, .keeps_wide = true},
-    [FRAMEWORK_DEEPSPEED] = {.blocks_sends = true, .counts_logits = true, .eager_loss = true, .whole_logits = true, .keeps_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .casts_router = true, .masks_rows = true, .hook_us = HOOK_US, .keeps_wide = true},
-    [FRAMEWORK_FSDP] = {.reruns = 1u << RERUN_OPS, .counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .copies_shards = true, .casts_router = true, .keeps_wide = true},
-    [FRAMEWORK_FSDP_COMPILED] = {.reruns = 1u << RERUN_OPS, .fused_norm = true, .fused_rope = true, .fused_activation = true, .counts_logits = true, .eager_loss = true, .has_communicators = true, .gathers_take_share = true, .copies_shards = true, .casts_router = true, .launch_us = COMPILED_US, .keeps_wide = true},
-    [FRAMEWORK_HF_EAGER] = {.counts_logits = true, .eager_loss = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .casts_router = true, .packs_ahead = true, .launch_us = PYTORCH_US, .keeps_wide = true},
-    [FRAMEWORK_COMPOSER] = {.counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .gathers_late = true, .casts_router = true, .packs_ahead = true, .keeps_wide = true},
-    [FRAMEWORK_AA_SCALING] = {.blocks_sends = true, .sends_whole = true, .counts_logits = true, .eager_loss = true, .whole_logits = true, .keeps_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS, .casts_router = true, .keeps_wide = true},
-    [FRAMEWORK_OURS] = {.fused_norm = true, .fused_rope = true, .fused_activation = true, .launch_us = OURS_US, .fused_adapter_scale = true},
+    [FRAMEWORK_MEGATRON_TE] = {.reruns = 1u << RERUN_NORMS, .blocks_sends = true, .fused_norm = true,
+        .fused_rope = true, .fused_activation = true, .counts_logits = true, .has_communicators = true,
+        .overlaps_tensor = true, .fuses_adapters = true, .packs_ahead = true, .keeps_narrow_weights = true,
+        .weighs_activation = true, .loops_experts = true},
+    [FRAMEWORK_MEGATRON_2021] = {.blocks_sends = true, .fused_norm = true, .counts_logits = true,
+        .has_communicators = true, .allocator_per_thousand = SEGMENTS, .fuses_adapters = true, .masks_rows = true, .keeps_wide = true},
+    [FRAMEWORK_DEEPSPEED] = {.blocks_sends = true, .counts_logits = true, .eager_loss = true, .whole_logits = true,
+        .keeps_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true,
+        .has_communicators = true, .allocator_per_thousand = SEGMENTS, .casts_router = true, .masks_rows = true,
+        .hook_us = HOOK_US, .keeps_wide = true},
+    [FRAMEWORK_FSDP] = {.reruns = 1u << RERUN_OPS, .counts_logits = true, .eager_loss = true,
+        .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true,
+        .copies_shards = true, .casts_router = true, .keeps_wide = true},
+    [FRAMEWORK_FSDP_COMPILED] = {.reruns = 1u << RERUN_OPS, .fused_norm = true, .fused_rope = true,
+        .fused_activation = true, .counts_logits = true, .eager_loss = true, .has_communicators = true,
+        .gathers_take_share = true, .copies_shards = true, .casts_router = true, .launch_us = COMPILED_US, .keeps_wide = true},
+    [FRAMEWORK_HF_EAGER] = {.counts_logits = true, .eager_loss = true, .has_communicators = true,
+        .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .casts_router = true, .packs_ahead = true,
+        .launch_us = PYTORCH_US, .keeps_wide = true},
+    [FRAMEWORK_COMPOSER] = {.counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS,
+        .gathers_take_share = true, .gathers_late = true, .casts_router = true, .packs_ahead = true, .keeps_wide = true},
+    [FRAMEWORK_AA_SCALING] = {.blocks_sends = true, .sends_whole = true, .counts_logits = true, .eager_loss = true,
+        .whole_logits = true, .keeps_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true,
+        .has_communicators = true, .allocator_per_thousand = SEGMENTS, .casts_router = true, .keeps_wide = true},
+    [FRAMEWORK_OURS] = {.fused_norm = true, .fused_rope = true, .fused_activation = true, .launch_us = OURS_US,
+        .fused_adapter_scale = true},
 };
 /* clang-format on */
 
@@ -144,8 +160,8 @@ static int64_t activation_extra_bytes(const struct model *model, int item)
 }
 
 /* The loss keeps fp32 numbers for each logit, where model.c counts an element. While it runs, the
- * logits are there too, and its backward has a gradient in fp32. In PyTorch's cross_entropy() that is
- * a gradient of log_softmax's output, from which a second one of its input is made. */
+ * logits are there too, and its backward has a gradient in fp32. In PyTorch's cross_entropy() that
+ * is a gradient of log_softmax's output, from which a second one of its input is made. */
 static void count_logits(const struct model *model, struct item *head)
 {
     const int64_t logits = (int64_t)model->seq * model->vocab;
@@ -186,16 +202,17 @@ void model_set_framework(struct model *model, enum framework_kind kind, enum nor
     }
 }
 
-/* Elements of a token that an item keeps in a narrow format in place of two bytes, and those that it keeps
- * in that format besides. */
+/* Elements of a token that an item keeps in a narrow format in place of two bytes, and those that
+ * it keeps in that format besides. */
 struct narrow {
     int64_t instead, besides;
 };
 
-/* A norm and the linear after it are one module, which keeps the norm's output narrow. Attention keeps
- * its output in two bytes itself, and the projection after it a narrow copy. Latent attention has two
- * linears on the norm's output. The activation keeps gate and up in two bytes, the second linear what
- * comes out. A router keeps the norm's output in two bytes, the experts their copies narrow. */
+/* A norm and the linear after it are one module, which keeps the norm's output narrow. Attention
+ * keeps its output in two bytes itself, and the projection after it a narrow copy. Latent attention
+ * has two linears on the norm's output. The activation keeps gate and up in two bytes, the second
+ * linear what comes out. A router keeps the norm's output in two bytes, the experts their copies
+ * narrow. */
 static struct narrow narrow_of(const struct model *model, int item, bool tokens)
 {
     const int64_t h = model->hidden, q = model->q_rank, c = model->kv_rank;
@@ -290,8 +307,8 @@ int framework_beyond_tensors(const struct framework *framework, double memory_fa
     return (int)lround(fmin(fmax(all, 1), 1e6)) - 1000;
 }
 
-/* 1.28 standard deviations are exceeded in one of ten cases. The logarithm of a peak over the computed
- * one has 0.1, and 0.05 once a peak was measured (calibration.c). */
+/* 1.28 standard deviations are exceeded in one of ten cases. The logarithm of a peak over the
+ * computed one has 0.1, and 0.05 once a peak was measured (calibration.c). */
 double framework_memory_doubt(const struct framework *framework, double memory_factor)
 {
     const bool measured = memory_factor > 0 && memory_factor != 1;

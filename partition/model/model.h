@@ -393,7 +393,7 @@ struct model_type {
 };
 /* NULL: there is none of that name. */
 const struct model_type *model_type_find(const char *name);
-/* Give the spec what the type is. Dims stay, and so do
+/* Set what the type fixes. Dims stay, and so do
  * the window, places and qk_norm that the spec has already. */
 void model_type_apply(const struct model_type *type, struct model_spec *spec);
 
@@ -416,9 +416,9 @@ enum status model_explicit(const char *name, const struct item *items, int num_i
 /* Set the bytes of a weight and of a gradient; 0 leaves what the dtype says. */
 void model_set_bytes(struct model *model, int weight_bytes, int grad_bytes);
 
-/* Give an item a table of times on a kind of device; copies rows. Items get their tables in ascending
- * order. ERR_INPUT: no rows, samples that do not ascend, a time that is negative or falls, a kind
- * that the item has already. */
+/* Give an item a table of times on a kind of device; copies rows. Items get their tables in
+ * ascending order. ERR_INPUT: no rows, samples that do not ascend, a time that is negative or
+ * falls, a kind that the item has already. */
 enum status model_add_times(struct model *model, int item, const char *kind,
                             const struct time_row *rows, int num_rows, struct err *err);
 /* The item's table for a kind; NULL: none. */
@@ -462,9 +462,9 @@ static inline int64_t model_sample_tokens(const struct model *model)
     return (int64_t)model->seq * (model->context > 1 ? model->context : 1);
 }
 /* Pairs of a query and a key that a layer's attention computes for a sample. Masked pairs after the
- * query count too (Narayanan et al. 2021), so that a full layer has seq^2 pairs, and of documents that
- * kernels take one by one the sum of their squares. Devices that divide the tokens of a sample have an
- * equal part each. */
+ * query count too (Narayanan et al. 2021), so that a full layer has seq^2 pairs, and of documents
+ * that kernels take one by one the sum of their squares. Devices that divide the tokens of a sample
+ * have an equal part each. */
 int64_t model_attention_pairs(const struct model *model, int layer);
 /* So many tokens that choose experts, on the device that has most of them: tokens x expert_load,
  * rounded up. */
@@ -479,14 +479,15 @@ static inline bool model_skip_repeats(const struct model *model, int i, int firs
     return i > 0 && skip[-1].from == skip->from && skip[-1].bytes == skip->bytes &&
            skip[-1].to >= first;
 }
-/* Of an ITEM_STATE of the undivided model: flops of its linears for a sample, forward; parameters of the
- * norms that heads share. */
+/* Of an ITEM_STATE of the undivided model: flops of its linears for a sample, forward; parameters
+ * of the norms that heads share. */
 struct state_work {
     double linears;
     int64_t shared_params;
 };
 struct state_work model_state_work(const struct model *model);
-/* Flops of the linears of an item that lists them (FAMILY_COMPOSED, ITEM_STATE), forward; 0: another. */
+/* Flops of the linears of an item that lists them (FAMILY_COMPOSED, ITEM_STATE), forward; 0:
+ * another. */
 int64_t model_product_flops(const struct model *model, const struct item *item);
 /* Whether its samples are images, not texts. */
 bool model_has_images(const struct model *model);
@@ -507,8 +508,8 @@ int model_weight_bytes(const struct model *model);
 /* Bytes of a gradient per weight, in memory and in the all-reduce. */
 int model_grad_bytes(const struct model *model);
 
-/* Input data: the fields of a micro-batch that a stage reads apart from the activation that enters it.
- */
+/* Input data: the fields of a micro-batch that a stage reads apart from the activation that enters
+ * it. / */
 enum block_field {
     BLOCK_IDS,
     BLOCK_IMAGES,

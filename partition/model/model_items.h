@@ -1,5 +1,6 @@
-/* partition/model/model_items.h - what the makers of item chains share: model.c, model_llama.c and
- * model_explicit.c. Not for others, who call model_build() or model_explicit(). */
+/* partition/model/model_items.h - declarations that the makers of item chains share: model.c,
+ * model_llama.c and model_explicit.c. Not for others, who call model_build() or
+ * model_explicit(). */
 #ifndef ELAPSE_PARTITION_MODEL_ITEMS_H
 #define ELAPSE_PARTITION_MODEL_ITEMS_H
 

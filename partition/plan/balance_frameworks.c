@@ -1,5 +1,6 @@
-/* Each cut_*() follows the released function of its framework step by step, because ties and rounding
- * decide between cuts of one cost. tests/reference/balancers.py holds them against the real ones. */
+/* Each cut_*() follows the released function of its framework step by step, because ties and
+ * rounding decide between cuts of one cost. tests/reference/balancers.py holds them against the
+ * real ones. */
 #include "partition/plan/balance_frameworks.h"
 
 #include <math.h>
@@ -16,8 +17,8 @@ static enum status too_few(const char *name, int num_units, int num_stages, stru
 
 /* --- deepspeed -------------------------------------------------------------------------------- */
 
-/* The best cut of the first i units into j stages, by the difference of its heaviest and its lightest
- * stage. */
+/* The best cut of the first i units into j stages, by the difference of its heaviest and its
+ * lightest stage. */
 struct spread {
     double cost, heaviest, lightest;
     int last_first; /* the first unit of the last stage */
@@ -37,8 +38,8 @@ static struct spread best_spread(const struct spread *from, const double *prefix
     return best;
 }
 
-/* DeepSpeed minimises the spread, not the heaviest stage, by dynamic programming; ties take the last
- * cut. With no more units than stages each unit is a stage, and the last stages are empty. */
+/* DeepSpeed minimises the spread, not the heaviest stage, by dynamic programming; ties take the
+ * last cut. With no more units than stages each unit is a stage, and the last stages are empty. */
 static enum status cut_deepspeed(const double *sizes, int num_units, int num_stages, int *count,
                                  struct err *err)
 {
@@ -107,10 +108,10 @@ static int extreme_block(const struct blocks *b, bool largest, double *size)
 }
 
 /* Barany and Grinberg's walk (Block partitions of sequences, arXiv:1308.2452): an element moves
- * towards the smallest block until the largest is at most 1 larger. The walk of torchgpipe 0.0.7 also
- * takes elements from empty blocks, so that the ends of blocks cross. Mostly they come back; on some
- * lists with zeros it ends with units in two stages, or never (0 0 1 0 0 2 0 2 into 6). Returns
- * whether it ended within so many moves. */
+ * towards the smallest block until the largest is at most 1 larger. The walk of torchgpipe 0.0.7
+ * also takes elements from empty blocks, so that the ends of blocks cross. Mostly they come back;
+ * on some lists with zeros it ends with units in two stages, or never (0 0 1 0 0 2 0 2 into 6).
+ * Returns whether it ended within that many moves. */
 static bool walk_blocks(struct blocks *b, int num_units)
 {
     int64_t left = 1000 * (int64_t)num_units * b->num;
@@ -165,7 +166,8 @@ static enum status cut_torchgpipe(const double *sizes, int num_units, int num_st
 
 /* --- by number -------------------------------------------------------------------------------- */
 
-/* torchtitan counts the embedding and the head as a layer each; the first stages get the remainder. */
+/* torchtitan counts the embedding and the head as a layer each; the first stages get the
+ * remainder. */
 static enum status cut_pytorch(const double *sizes, int num_units, int num_stages, int *count,
                                struct err *err)
 {

@@ -1,6 +1,7 @@
-/* partition/plan/plausible.h - what no answer may say, whatever was asked: more than the devices' peak,
- * more memory than a device has or less than the weights take, idle time below 0 or above all, a step in
- * which memory cannot even be read once. Such an answer is an error of ours, and it is not given. Pure. */
+/* partition/plan/plausible.h - answers that cannot be true: more than the devices' peak, more
+ * memory than a device has or less than the weights take, idle time below 0 or above all, a step in
+ * which memory cannot even be read once. Such an answer is an error of ours, and it is not given.
+ * Pure. */
 #ifndef ELAPSE_PARTITION_PLAUSIBLE_H
 #define ELAPSE_PARTITION_PLAUSIBLE_H
 
@@ -24,9 +25,10 @@ struct step_claim {
     double speed; /* that the job gives its devices over the published ones, at least 1 */
 };
 
-/* Whether an answer can be true. Times that were measured, and times and sizes of the model's own items,
- * are whoever's that gave them: of these answers the parts that we computed are judged. ERR_SYSTEM: it
- * cannot; the message says why, and the hint asks for a report. O(items + ranks * replicas). */
+/* Whether an answer can be true. Times that were measured, and times and sizes of the model's own
+ * items, are whoever's that gave them: of these answers the parts that we computed are judged.
+ * ERR_SYSTEM: it cannot; the message says why, and the hint asks for a report. O(items + ranks *
+ * replicas). */
 enum status plausible_step(const struct step_claim *claim, struct err *err);
 
 #ifdef __cplusplus

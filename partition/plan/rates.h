@@ -1,5 +1,5 @@
-/* partition/plan/rates.h - what a step is worth in the units people compare by: samples, tokens,
- * model flops, and their share of the devices' peak. Also what a whole run costs. Pure.
+/* partition/plan/rates.h - the speed of a step in the units that people compare: samples, tokens
+ * and model flops a second, and the share of the devices' peak. Also what a whole run costs. Pure.
  * docs/numbers.md has the formulas. */
 #ifndef ELAPSE_PARTITION_RATES_H
 #define ELAPSE_PARTITION_RATES_H
@@ -20,7 +20,8 @@ struct sample_flops {
     double hardware; /* model, and the forward that recompute runs again */
 };
 /* Of rows of documents only the documents count, not padding, and of attention only pairs inside a
- * document. Both are 0 if the flops of an item are unknown (uniform and explicit models). O(items). */
+ * document. Both are 0 if the flops of an item are unknown (uniform and explicit models).
+ * O(items). */
 struct sample_flops rates_sample_flops(const struct model *model, const struct plan *plan);
 
 /* Rates of a step. 0: unknown, or the model has no such unit. */

@@ -224,13 +224,14 @@ void schedule_peak_live(const struct schedule *schedule, int *peak_live);
 enum status schedule_check(const struct schedule *schedule, int buffer_limit, struct err *err);
 
 /* CSV in the form of PyTorch's pipelining schedules: one row per rank, "0F0,1F0,0I0,0W0". Empty
- * cells are bubbles and are ignored, as are the messages and FSDP ops of PyTorch's _dump_csv(); "(0F5;7B0)OVERLAP_F_B" is a pair of OP_OVERLAPPED.
- * schedule_to_csv() writes the compute ops (F B I W Z) as a fresh NUL-terminated string that the
- * caller frees. schedule_from_csv() makes a schedule of kind SCHEDULE_CUSTOM: a stage belongs to
- * the rank whose row has it, and a stage that runs Z is frozen. ERR_INPUT names the file (`what`),
- * row and cell. Lists of PyTorch's schedule classes are read as PyTorch runs them: the last rank of
- * its 1F1B, written 1..M, and LoopedBFS, whose backwards descend (its micro-batches are then counted
- * from the last). Reading does not check the schedule; call schedule_check(). O(length). */
+ * cells are bubbles and are ignored, as are the messages and FSDP ops of PyTorch's _dump_csv();
+ * "(0F5;7B0)OVERLAP_F_B" is a pair of OP_OVERLAPPED. schedule_to_csv() writes the compute ops (F B
+ * I W Z) as a fresh NUL-terminated string that the caller frees. schedule_from_csv() makes a
+ * schedule of kind SCHEDULE_CUSTOM: a stage belongs to the rank whose row has it, and a stage that
+ * runs Z is frozen. ERR_INPUT names the file (`what`), row and cell. Lists of PyTorch's schedule
+ * classes are read as PyTorch runs them: the last rank of its 1F1B, written 1..M, and LoopedBFS,
+ * whose backwards descend (its micro-batches are then counted from the last). Reading does not
+ * check the schedule; call schedule_check(). O(length). */
 enum status schedule_to_csv(const struct schedule *schedule, char **csv, struct err *err);
 enum status schedule_from_csv(const char *csv, const char *what, struct schedule *schedule,
                               struct err *err);

@@ -90,8 +90,8 @@ static enum status try_cut(struct search *search, int index, const struct bound_
     return try_step(search, index, shape, better);
 }
 
-/* Like try_cut(), but compares the judge's times. The judge is asked about a cut only if the planner
- * finds its step shorter than the shortest that the judge has found. */
+/* Like try_cut(), but compares the judge's times. The judge is asked about a cut only if the
+ * planner finds its step shorter than the shortest that the judge has found. */
 static enum status try_shared_cut(struct search *search, int index, const struct bound_shape *shape,
                                   bool *better)
 {
@@ -165,7 +165,8 @@ static enum status all_cuts(struct search *search, int index, const struct bound
     }
 }
 
-/* Move the beginnings of `width` stages from s on by `step` blocks; false if one leaves the chain. */
+/* Move the beginnings of `width` stages from s on by `step` blocks; false if one leaves the
+ * chain. */
 static bool shift(struct search *search, int s, int width, int step)
 {
     for (int i = s; i < s + width; i++) {
@@ -338,8 +339,8 @@ static enum status first_cuts(struct search *search, int index, bool few)
     return rc;
 }
 
-/* Round 1: climb from the best of the first cuts. If that ends near the best candidate, try all cuts
- * where they can be counted, because climbing may end at a cut that is only the best of its kind. */
+/* Round 1: climb from the best of the first cuts. If that ends near the best candidate, try all
+ * cuts where they can be counted, because climbing may end at a local optimum. */
 static enum status climb_best(struct search *search, int index, int64_t until)
 {
     const struct trial step = {.cut = try_step, .ops = &search->ops, .until = until},

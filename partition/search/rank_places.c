@@ -1,7 +1,7 @@
 /* Places of ranks: rules, and the enumeration of all places up to symmetry.
  *
- * The enumeration writes a place as the sequence of its ranks' classes, replica by replica. Groups of
- * one class are interchangeable, so the sequence says everything. Of equal places the
+ * The enumeration writes a place as the sequence of its ranks' classes, replica by replica. Groups
+ * of one class are interchangeable, so the sequence says everything. Of equal places the
  * lexicographically least sequence is wanted. Its replicas ascend, and of equal nodes it uses an
  * earlier one first; enumerate() lists the sequences that do both. Read rank_places_of() at the end
  * first, then enumerate(). */
@@ -21,14 +21,14 @@
 /* Steps after which an enumeration gives up, and ranks from which on none is begun. */
 #define MOST_STEPS (256 * MOST_PLACES)
 #define MOST_ENUMERATED 32
-/* Orders of the types of devices are all tried up to so many types: 15 of three types. */
+/* With at most this many types of devices all orders of types are tried: 15 of three types. */
 #define MOST_TYPES 3
 #define MOST_ORDERS 20
-/* In clusters of at most so many groups each number of first groups has rules, in larger ones each
- * number of first nodes. */
+/* In clusters of at most this many groups each number of first groups has rules, in larger ones
+ * each number of first nodes. */
 #define MOST_FIRST_GROUPS 16
-/* Places of at most so many ranks are compared; of clusters with at most so many groups some have
- * rules for their first groups. */
+/* Places of at most this many ranks are compared; of clusters with at most that many groups some
+ * have rules for their first groups. */
 #define MOST_COMPARED 64
 
 /* Groups of one node and one type. */
@@ -216,7 +216,8 @@ static enum status add_order(struct rank_places *p, const int *types, int num_ty
     return rc;
 }
 
-/* Add an order for each selection of types and each sequence of it, which continues types[0 .. n). */
+/* Add an order for each selection of types and each sequence of it, which continues types[0 ..
+ * n). */
 static enum status add_orders(struct rank_places *p, int *types, int n, struct err *err)
 {
     enum status rc = OK;
@@ -347,7 +348,8 @@ static bool skips_node(const struct enumeration *e, int node)
 }
 
 /* The first class after those of an unused node and of the equal nodes that follow it. Equal nodes
- * are used in order, so those are unused, too, but for the one of which only some groups may be used. */
+ * are used in order, so those are unused, too, but for the one of which only some groups may be
+ * used. */
 static int after_unused(const struct enumeration *e, int node)
 {
     const int next = e->p->next_other[node];
@@ -460,8 +462,8 @@ static enum status list_all(struct rank_places *p, int num_ranks, int num_pipeli
 }
 
 /* Make the sequence of a place nearly the least of all equal places, so that most equal places get
- * equal sequences: replicas ascend, and of equal nodes the earlier ones come first. node_as: scratch
- * of num_nodes entries. */
+ * equal sequences: replicas ascend, and of equal nodes the earlier ones come first. node_as:
+ * scratch of num_nodes entries. */
 static void order_sequence(struct rank_places *p, int num_ranks, int num_pipelines, int *seq,
                            int *node_as)
 {

@@ -1,9 +1,10 @@
-/* partition/step/crash.h - which works of a project to shorten so that it ends soonest.
+/* partition/step/crash.h - the time-cost trade-off of project scheduling (Kelley, 1961;
+ * Fulkerson, 1961): shorten some tasks of a project, within budgets, so that it ends soonest.
  *
- * A project is a graph of events. An arc says that an event comes a time after another one, and a
- * share of a work, in [0, 1], shortens the arcs of that work in proportion. Works belong to groups,
- * and the shares of a group add up to its budget at most. This is the time-cost trade-off of project
- * scheduling (Kelley, 1961; Fulkerson, 1961) with many budgets in place of one price. */
+ * A project is a graph of events. An arc from one event to another says how long after the first
+ * the second can come. An arc may belong to a task ("work"). Shortening a task by a share in [0, 1]
+ * shortens its arcs in proportion. Tasks belong to groups, and each group has a budget: the shares
+ * of its tasks add up to at most that. shares_solve.h makes such a project of a pipeline step. */
 #ifndef ELAPSE_PARTITION_CRASH_H
 #define ELAPSE_PARTITION_CRASH_H
 
@@ -32,14 +33,14 @@ struct crash_project {
 /* The time of the end, for given shares. event_ns: num_events entries of the caller's. O(arcs). */
 double crash_end_ns(const struct crash_project *project, const double *share, double *event_ns);
 
-/* Set share[num_works] so that the end comes soonest, and with as little of all shares in sum as lets
- * it. The end is at most CRASH_TOLERANCE of its time later than the soonest one, by a bound that the
- * method finds. The sum is within 0.1 % of the least one on the projects of
+/* Set share[num_works] so that the end comes soonest, and with as little of all shares in sum as
+ * lets it. The end is at most CRASH_TOLERANCE of its time later than the soonest one, by a bound
+ * that the method finds. The sum is within 0.1 % of the least one on the projects of
  * tests/reference/shares_highs.py; its bound may stay open on others.
  *
  * ERR_INPUT: the bounds of the end do not meet, which no project is known to cause. ERR_NOMEM. Time
- * O(iterations * the factor's work, normal.h) with 25 to 75 iterations: 0.15 s of a processor for 2,048
- * works, 10 to 22 s for 65,536 (64 ranks, 1,024 micro-batches; AMD EPYC). */
+ * O(iterations * the factor's work, normal.h) with 25 to 75 iterations: 0.15 s of a processor for
+ * 2,048 works, 10 to 22 s for 65,536 (64 ranks, 1,024 micro-batches; AMD EPYC). */
 #define CRASH_TOLERANCE 1e-6
 enum status crash_solve(const struct crash_project *project, double *share, struct err *err);
 

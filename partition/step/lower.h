@@ -1,5 +1,5 @@
-/* partition/step/lower.h - from a plan to what a step does: the one door through which planner,
- * simulator and executor go. */
+/* partition/step/lower.h - the one way from a plan to the op lists and costs of a step, by which
+ * planner, simulator and executor go. */
 #ifndef ELAPSE_PARTITION_LOWER_H
 #define ELAPSE_PARTITION_LOWER_H
 
@@ -31,16 +31,16 @@ bool workload_hides_messages(const struct workload *workload);
 enum status plan_lower(const struct setting *setting, const struct plan *plan,
                        struct workload *workload, struct schedule *full, struct err *err);
 
-/* plan_lower() for a simulation, which names a deadlock by itself: lists of named schedules, which the
- * tests have proved, are not checked again. */
+/* plan_lower() for a simulation, which names a deadlock by itself: lists of named schedules, which
+ * the tests have proved, are not checked again. */
 enum status plan_lower_to_simulate(const struct setting *setting, const struct plan *plan,
                                    struct workload *workload, struct schedule *full,
                                    struct err *err);
 
 /* plan_lower() for a generated schedule, without schedule_check() and without a look at the plan's
- * devices, whose sites the caller knows: for the planner, which lowers many candidates of kinds that
- * the tests have proved and has the chosen one checked by plan_lower(). sites and memo (NULL: none)
- * are borrowed as long as the workload lives. */
+ * devices, whose sites the caller knows: for the planner, which lowers many candidates of kinds
+ * that the tests have proved and has the chosen one checked by plan_lower(). sites and memo (NULL:
+ * none) are borrowed as long as the workload lives. */
 enum status plan_lower_unchecked(const struct setting *setting, const struct plan *plan,
                                  const struct sites *sites, struct stage_memo *memo,
                                  struct workload *workload, struct schedule *full, struct err *err);

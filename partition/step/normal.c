@@ -1,9 +1,9 @@
 /* A multifrontal method (Duff and Reid, ACM Trans. Mathematical Software, 1983).
  *
- * The columns that are eliminated together, with those that the factor has below them, are a front: a
- * small dense matrix. A front adds up its rows of A and what its children have left, eliminates its
- * columns, and leaves the rest to its parent. Fronts are merged where that brings few zeros into the
- * factor, because larger ones run faster.
+ * The columns that are eliminated together, with those that the factor has below them, are a front:
+ * a small dense matrix. A front adds up its rows of A and what its children have left, eliminates
+ * its columns, and leaves the rest to its parent. Fronts are merged where that brings few zeros
+ * into the factor, because larger ones run faster.
  *
  * Read normal_init(), then normal_factor(). */
 #include "partition/step/normal.h"
@@ -17,7 +17,8 @@ enum { NONE = -1, PANEL = 4 };
 #define LOST 1e-12 /* of a column's diagonal: less is rounding alone */
 #define LARGE 1e20 /* times that diagonal */
 
-/* Also compile for wider registers, chosen at run time. Without contraction the bits are the same. */
+/* Also compile for wider registers, chosen at run time. Without contraction the bits are the
+ * same. */
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) &&                            \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define WIDE __attribute__((target_clones("avx2", "default")))
@@ -112,7 +113,7 @@ static bool find_below(struct symbolic *s, int node)
     return true;
 }
 
-/* Whether a front of so many pivots may have this part of zeros: small ones gain most. */
+/* Whether a front with this many pivots may hold this share of zeros: small fronts gain most. */
 static bool few_zeros(int pivots, double zeros, double entries)
 {
     return pivots <= 4 || zeros <= entries * (pivots <= 16 ? 0.4 : pivots <= 48 ? 0.1 : 0.05);
@@ -391,9 +392,10 @@ static void add_child(struct normal *n, const struct front *child, const double 
     }
 }
 
-/* Eliminate the columns of a panel within it; their pivots. whole: the diagonal before any elimination.
- * What rounding has left of a pivot is lost. A large one stands for it, which holds its unknown still
- * (Wright, SIAM J. Optimization, 1999): a small one would divide the column's rounding by itself. */
+/* Eliminate the columns of a panel within it; their pivots. whole: the diagonal before any
+ * elimination. What rounding has left of a pivot is lost. A large one stands for it, which holds
+ * its unknown still (Wright, SIAM J. Optimization, 1999): a small one would divide the column's
+ * rounding by itself. */
 WIDE static void factor_panel(double *work, int width, int first, int num, const double *whole,
                               double *pivot)
 {
@@ -427,7 +429,8 @@ update_pair(double *restrict one, double *restrict two, const double *restrict p
     }
 }
 
-/* Subtract a panel's part from the columns after it. The last odd one and narrow panels go singly. */
+/* Subtract a panel's part from the columns after it. The last odd one and narrow panels go
+ * singly. */
 WIDE static void update_columns(double *work, int width, int first, int num, const double *pivot)
 {
     const double *const panel = work + (size_t)first * (size_t)width;
@@ -486,8 +489,8 @@ void normal_factor(struct normal *n, const double *weight)
     }
 }
 
-/* The inner product of a column below its pivot and the solution there, in four sums because a single one
- * would wait for each addition. */
+/* The inner product of a column below its pivot and the solution there, in four sums because a
+ * single one would wait for each addition. */
 static double inner(const double *column, const double *part, int from, int width)
 {
     double sum[4] = {0, 0, 0, 0};

@@ -1,6 +1,6 @@
-/* partition/step/pool_memory.h - what a device holds when memory is taken once, before the first step,
- * as exec/ does. step_rules.h has the memory of a simulated step, which comes and goes with the ops
- * (memory-1 to memory-3).
+/* partition/step/pool_memory.h - the memory of a device under exec/, which takes all of it once,
+ * before the first step. step_rules.h has the memory of a simulated step, which comes and goes with
+ * the ops (memory-1 to memory-3).
  *
  * A rank holds its weights, gradients and optimizer state as in memory-1, and pools:
  *
@@ -11,8 +11,8 @@
  * micro-batches wait after their R, or after an F that keeps them: once, unless W is put off.
  *
  * Work space of a stage: three tensors as wide as an activation, two of pool_scratch_cols(), the
- * largest stash of an item, the patches of images where the stage embeds them, and a decoder's table
- * of rotary angles.
+ * largest stash of an item, the patches of images where the stage embeds them, and a decoder's
+ * table of rotary angles.
  *
  * Messages. In each direction that is used, an edge has MESSAGE_WINDOW receive buffers more than
  * the receiving stage has slots, and never more than there are micro-batches.

@@ -1,6 +1,7 @@
-/* partition/step/sites.h - what the devices of a plan are to each other.
+/* partition/step/sites.h - how the devices of a plan relate: which replicas are placed
+ * alike, and which links their collectives cross.
  *
- * Which replicas are alike and what their collectives cross follows from the devices alone. Plans
+ * Both follow from the devices alone. Plans
  * that differ only in cut, schedule or micro-batches share it, so the planner finds it once for all
  * cuts of a family: with many replicas it costs more than the rest of a workload. Pure. */
 #ifndef ELAPSE_PARTITION_SITES_H

@@ -1,4 +1,5 @@
-/* partition/step/step_rules.h - when things happen in a step, and what memory they hold.
+/* partition/step/step_rules.h - when each op of a step starts and ends, and which memory is held
+ * meanwhile.
  *
  * The workload (workload.h) says how long each op takes. These rules say the rest. The planner's
  * recurrence (schedule_time.h) and the event engine (sim/step/event_run.c) follow them to the

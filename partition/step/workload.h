@@ -1,5 +1,5 @@
-/* partition/step/workload.h - a plan's costs, laid out per stage and op: what a step's times and memory
- * are worked out from, by the rules of step_rules.h. */
+/* partition/step/workload.h - the costs of a plan's step, per stage and op. The rules of
+ * step_rules.h turn them into times and memory. */
 #ifndef ELAPSE_PARTITION_WORKLOAD_H
 #define ELAPSE_PARTITION_WORKLOAD_H
 
@@ -153,8 +153,8 @@ void workload_holders(const struct workload *workload, const struct plan *plan, 
                       int *devices);
 
 /* Time of a stage's bucket of this size, as a ring, alone on its links. `setting` is
- * workload_setting(). `holders`, workload_holders() of the stage, is read only if the cost source has
- * measured all-reduces. */
+ * workload_setting(). `holders`, workload_holders() of the stage, is read only if the cost source
+ * has measured all-reduces. */
 int64_t workload_bucket_ns(const struct workload *workload, const struct setting *setting,
                            int stage, const int *holders, int64_t bytes);
 
@@ -166,12 +166,12 @@ int64_t workload_pair_ns(const struct workload *workload, int class_index, struc
 /* The time of an F B I W R Z C P or UPDATE that is not part of a pair. */
 int64_t workload_op_ns(const struct workload *workload, int class_index, struct op op);
 
-/* The part of `all`, time or bytes of the weight gradients of a stage and micro-batch, that the plan's
- * share leaves out. */
+/* The part of `all`, time or bytes of the weight gradients of a stage and micro-batch, that the
+ * plan's share leaves out. */
 int64_t workload_left_out(const struct workload *workload, int stage, int microbatch, int64_t all);
 
-/* Whether a rank of the plan waits for its sends (time-3b): as the cluster says, else as the model's
- * framework has it. */
+/* Whether a rank of the plan waits for its sends (time-3b): as the cluster says, else as the
+ * model's framework has it. */
 bool workload_sends_block(const struct setting *setting, const struct plan *plan);
 
 /* The costs of a plan. rank_of_stage (num_stages entries, borrowed for the call) says where a
@@ -181,8 +181,8 @@ bool workload_sends_block(const struct setting *setting, const struct plan *plan
  * cost source pass through. Time O(classes * (items + stages * skip edges) + replicas * edges). */
 enum status workload_build(const struct setting *setting, const struct plan *plan,
                            const int *rank_of_stage, struct workload *workload, struct err *err);
-/* The same with the sites of the plan's devices and the costs that stages of its earlier cuts had. Both
- * are borrowed as long as the workload lives; NULL: not known yet. */
+/* The same with the sites of the plan's devices and the costs that stages of its earlier cuts had.
+ * Both are borrowed as long as the workload lives; NULL: not known yet. */
 enum status workload_build_at(const struct setting *setting, const struct plan *plan,
                               const int *rank_of_stage, const struct sites *sites,
                               struct stage_memo *memo, struct workload *workload, struct err *err);
@@ -205,8 +205,8 @@ enum status workload_rebuild(const struct setting *setting, const struct plan *p
                              struct workload *workload, struct err *err);
 
 /* The costs of one stage of a plan that differs from the workload's in nothing but its cut and
- * recompute_layers. *builder, NULL at first, keeps times of items from call to call about such plans;
- * release it with workload_builder_free(). */
+ * recompute_layers. *builder, NULL at first, keeps times of items from call to call about such
+ * plans; release it with workload_builder_free(). */
 struct builder;
 enum status workload_stage(const struct setting *setting, const struct plan *plan,
                            const struct workload *workload, struct builder **builder,

@@ -1,4 +1,5 @@
-/* partition/step/workload_build.h - what the parts of workload_build() share; for them only. */
+/* partition/step/workload_build.h - declarations that the parts of workload_build() share; only
+ * they include it. */
 #ifndef ELAPSE_PARTITION_WORKLOAD_BUILD_H
 #define ELAPSE_PARTITION_WORKLOAD_BUILD_H
 
@@ -100,8 +101,8 @@ struct op_times {
     int64_t forward, again, input, weight, both;
 };
 bool builder_overlap(struct builder *b, int s, struct op_times *times);
-/* Parts into which the devices of a group divide a tensor that all of them hold, to send it: T, or 1
- * where each sends the whole tensor (framework.sends_whole) or its own tokens. */
+/* Parts into which the devices of a group divide a tensor that all of them hold, to send it: T, or
+ * 1 where each sends the whole tensor (framework.sends_whole) or its own tokens. */
 int builder_message_parts(const struct builder *b);
 /* Time in which the group of stage s gathers what it received: activations, or gradients. 0 where
  * messages are not divided. */
@@ -110,11 +111,11 @@ bool builder_gather_ns(struct builder *b, int s, int mb, bool grad, int64_t *ns)
  * each token goes to the devices of its experts and comes back. 0 unless replicas divide the
  * experts. */
 enum status builder_experts_ns(struct builder *b, int64_t samples, int64_t *ns);
-/* Set ns[0] and ns[1] to what the forward and the backward of an item wait for keys and values of the
- * tokens that other replicas have, on the current rank. 0 unless replicas divide samples. */
+/* Set ns[0] and ns[1] to what the forward and the backward of an item wait for keys and values of
+ * the tokens that other replicas have, on the current rank. 0 unless replicas divide samples. */
 enum status builder_context_ns(struct builder *b, int item, int64_t samples, int64_t ns[2]);
-/* workload_stages.c: what the forward and the backward of an item exchange between replicas: tokens of
- * experts, which take `experts` in one direction, or keys and values. */
+/* workload_stages.c: what the forward and the backward of an item exchange between replicas: tokens
+ * of experts, which take `experts` in one direction, or keys and values. */
 enum status builder_exchanges(struct builder *b, int item, int64_t samples, int64_t experts,
                               int64_t ns[2]);
 /* Bytes that an item's gradients count for in an all-reduce of all R replicas. Gradients of divided
@@ -160,8 +161,8 @@ static inline int64_t builder_tied_params(const struct builder *b)
                : b->model->items[b->model->num_items - 1].tied_params;
 }
 
-/* Whether table and head that share a table have one gradient where one rank has both. Frameworks on
- * PyTorch have one parameter; our executor sums up two gradients. */
+/* Whether table and head that share a table have one gradient where one rank has both. Frameworks
+ * on PyTorch have one parameter; our executor sums up two gradients. */
 static inline bool builder_one_table(const struct builder *b)
 {
     return b->model->framework && b->model->framework != framework_of(FRAMEWORK_OURS);

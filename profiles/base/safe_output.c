@@ -26,7 +26,7 @@ static bool put(int fd, const char *bytes, size_t n)
     return true;
 }
 
-/* Length of what a line of progress begins or ends with, at this place; else 0. */
+/* Length of the terminal sequence that begins or ends a line of progress at this place; else 0. */
 static size_t progress_at(const struct output *output, const char *at, size_t n)
 {
     static const char erase[] = "\033[K";

@@ -1,4 +1,5 @@
-/* profiles/base/whole_file.h - read files whole, and write files that appear whole or not at all. */
+/* profiles/base/whole_file.h - read files whole, and write files that appear whole or not at
+ * all. */
 #ifndef ELAPSE_PROFILES_WHOLE_FILE_H
 #define ELAPSE_PROFILES_WHOLE_FILE_H
 
@@ -11,8 +12,8 @@
 
 /* Read all of a file or pipe into fresh memory (free() it). A NUL follows the bytes; *length does
  * not count it. file_read_text() skips a byte order mark. The results are untouched on failure.
- * Errors of input_open(), and ERR_INPUT: larger than 1 GiB, or than 64 MiB if it is a pipe, or text in UTF-16 or with a NUL inside; ERR_NOMEM. It takes no more memory than
- * twice what it accepts. */
+ * Errors of input_open(), and ERR_INPUT: larger than 1 GiB, or than 64 MiB if it is a pipe, or text
+ * in UTF-16 or with a NUL inside; ERR_NOMEM. It takes no more memory than twice what it accepts. */
 enum status file_read(const char *path, char **bytes, size_t *length, struct err *err);
 enum status file_read_text(const char *path, char **text, struct err *err);
 /* Open an input for reading, without waiting: the one function that does. It is noted as an input
@@ -25,8 +26,8 @@ enum status input_open(const char *path, const char *verb, int *fd, struct stat 
                        struct err *err);
 /* input_open() as a stream; the caller closes *in. */
 enum status input_file(const char *path, FILE **in, struct err *err);
-/* The most bytes to read of an open file, where `most` of a plain file are accepted: of a pipe, which
- * may never end, 64 MiB. */
+/* The most bytes to read of an open file, where `most` of a plain file are accepted: of a pipe,
+ * which may never end, 64 MiB. */
 int64_t file_limit(const struct stat *st, int64_t most);
 /* Length in bytes of a text's byte order mark, which some editors put in front of UTF-8; else 0. */
 size_t file_mark(const char *text);

@@ -24,10 +24,14 @@ static const struct reader {
     const char *names; /* variables of run_train.sh for flags, "NAME=flag ..."; no flag: the processes */
 } readers[] = {
     {"megatron", "Megatron-LM core 0.19.2", "megatron", "yaml-cfg= ", megatron_rows, &num_megatron_rows, megatron_rules, true, false, ""},
-    {"torchtitan", "torchtitan 0.3.0", "torchtitan", "job.config_file= ", torchtitan_rows, &num_torchtitan_rows, torchtitan_rules, false, false, "MODULE=module CONFIG=config NGPU= "},
-    {"deepspeed", "DeepSpeed 0.19.8", "deepspeed", "deepspeed_config= deepspeed= ", deepspeed_rows, &num_deepspeed_rows, deepspeed_rules, false, true, ""},
-    {"hf", "transformers 5.24", NULL, "config_file= deepspeed=deepspeed. deepspeed_config=deepspeed. deepspeed_config_file=deepspeed. fsdp_config=fsdp_config. ", hf_rows, &num_hf_rows, hf_rules, false, false, ""},
-    {"automodel", "NeMo AutoModel 0.7.0", "automodel", "config= c= ", automodel_rows, &num_automodel_rows, automodel_rules, false, false, ""},
+    {"torchtitan", "torchtitan 0.3.0", "torchtitan", "job.config_file= ", torchtitan_rows, &num_torchtitan_rows,
+        torchtitan_rules, false, false, "MODULE=module CONFIG=config NGPU= "},
+    {"deepspeed", "DeepSpeed 0.19.8", "deepspeed", "deepspeed_config= deepspeed= ", deepspeed_rows,
+        &num_deepspeed_rows, deepspeed_rules, false, true, ""},
+    {"hf", "transformers 5.24", NULL, "config_file= deepspeed=deepspeed. deepspeed_config=deepspeed. "
+        "deepspeed_config_file=deepspeed. fsdp_config=fsdp_config. ", hf_rows, &num_hf_rows, hf_rules, false, false, ""},
+    {"automodel", "NeMo AutoModel 0.7.0", "automodel", "config= c= ", automodel_rows, &num_automodel_rows,
+        automodel_rules, false, false, ""},
 };
 /* clang-format on */
 

@@ -30,23 +30,35 @@
     LEFT(in "zero_optimization.zenflow.*", "the plain optimizer on the host is counted (today is faster)"), \
     LEFT(in "zero_optimization.round_robin_gradients", "gradients move bucket by bucket"), \
     FREE(in "zero_optimization.*"), \
-    LEFT(in "activation_checkpointing.*", "whether layers run again is the program's to say: none does here (--set pipeline.recompute=layer)"), \
-    LEFT(in "sequence_parallel_size", "no context parallelism is counted"), LEFT(in "torch_autocast.*", "weights have the format of bf16 and fp16"), \
+    LEFT(in "activation_checkpointing.*", \
+        "whether layers run again is the program's to say: none does here (--set pipeline.recompute=layer)"), \
+    LEFT(in "sequence_parallel_size", "no context parallelism is counted"), \
+        LEFT(in "torch_autocast.*", "weights have the format of bf16 and fp16"), \
     LEFT(in "communication_data_type", "gradients travel as they are held"), LEFT(in "data_types.*", "gradients have 2 bytes"), \
-    LEFT(in "compile.*", "kernels are not compiled (today is faster)"), LEFT(in "sparse_attention.*", "full attention is counted (today is faster)"), \
+    LEFT(in "compile.*", "kernels are not compiled (today is faster)"), \
+        LEFT(in "sparse_attention.*", "full attention is counted (today is faster)"), \
     LEFT(in "compression_training.*", "nothing is compressed"), LEFT(in "data_efficiency.*", "all tokens are counted (today is faster)"), \
-    LEFT(in "curriculum_learning.*", "full samples are counted (today is faster)"), LEFT(in "progressive_layer_drop.*", "no layer is dropped (today is faster)"), \
-    LEFT(in "eigenvalue.*", "it is not counted (today is slower)"), LEFT(in "flops_profiler.*", "it is not counted (today is slower in that step)"), \
-    LEFT(in "wall_clock_breakdown", "it is not counted (today is slower by its waits)"), LEFT(in "use_data_before_expert_parallelism", "ranks in the order of data and experts are counted"), \
+    LEFT(in "curriculum_learning.*", "full samples are counted (today is faster)"), \
+        LEFT(in "progressive_layer_drop.*", "no layer is dropped (today is faster)"), \
+    LEFT(in "eigenvalue.*", "it is not counted (today is slower)"), \
+        LEFT(in "flops_profiler.*", "it is not counted (today is slower in that step)"), \
+    LEFT(in "wall_clock_breakdown", "it is not counted (today is slower by its waits)"), \
+        LEFT(in "use_data_before_expert_parallelism", "ranks in the order of data and experts are counted"), \
     LEFT(in "amp.*", "bf16 or fp16 of DeepSpeed are counted"), LEFT(in "zero_force_ds_cpu_optimizer", "DeepSpeed's optimizer is counted"), \
     REFUSED(in "elasticity.*", "the batch is found at the start of the run; write train_batch_size"), \
     REFUSED(in "pipeline.*", "the program makes the pipeline; use --for deepspeed with a job"), \
-    FREE(in "optimizer.*"), FREE(in "scheduler.*"), FREE(in "fp16.*"), FREE(in "bf16.*"), FREE(in "bfloat16.*"), FREE(in "steps_per_print"), \
-    FREE(in "dump_state"), FREE(in "prescale_gradients"), FREE(in "gradient_predivide_factor"), FREE(in "gradient_allreduce_op"), FREE(in "sparse_gradients"), \
-    FREE(in "disable_allgather"), FREE(in "disable_python_gc"), FREE(in "checkpoint.*"), FREE(in "dataloader_drop_last"), FREE(in "log_level"), \
-    FREE(in "memory_breakdown"), FREE(in "zero_allow_untested_optimizer"), FREE(in "managed_gradient_accumulation"), FREE(in "check_overflow"), \
-    FREE(in "comms_logger.*"), FREE(in "tensorboard.*"), FREE(in "wandb.*"), FREE(in "csv_monitor.*"), FREE(in "comet.*"), FREE(in "aio.*"), \
-    FREE(in "autotuning.*"), FREE(in "nebula.*"), FREE(in "hybrid_engine.*"), FREE(in "tensor_parallel.*"), FREE(in "weight_quantization.*"), \
+    FREE(in "optimizer.*"), FREE(in "scheduler.*"), FREE(in "fp16.*"), FREE(in "bf16.*"), FREE(in "bfloat16.*"), \
+        FREE(in "steps_per_print"), \
+    FREE(in "dump_state"), FREE(in "prescale_gradients"), FREE(in "gradient_predivide_factor"), \
+        FREE(in "gradient_allreduce_op"), FREE(in "sparse_gradients"), \
+    FREE(in "disable_allgather"), FREE(in "disable_python_gc"), FREE(in "checkpoint.*"), \
+        FREE(in "dataloader_drop_last"), FREE(in "log_level"), \
+    FREE(in "memory_breakdown"), FREE(in "zero_allow_untested_optimizer"), FREE(in "managed_gradient_accumulation"), \
+        FREE(in "check_overflow"), \
+    FREE(in "comms_logger.*"), FREE(in "tensorboard.*"), FREE(in "wandb.*"), FREE(in "csv_monitor.*"), \
+        FREE(in "comet.*"), FREE(in "aio.*"), \
+    FREE(in "autotuning.*"), FREE(in "nebula.*"), FREE(in "hybrid_engine.*"), FREE(in "tensor_parallel.*"), \
+        FREE(in "weight_quantization.*"), \
     FREE(in "seq_parallel_communication_data_type"), FREE(in "graph_harvesting"), FREE(in "data_parallel_group"), FREE(in "global_rank")
 
 const struct flag_row deepspeed_rows[] = {
@@ -54,7 +66,8 @@ const struct flag_row deepspeed_rows[] = {
 };
 const struct flag_row hf_rows[] = {
     DEEPSPEED_ROWS("deepspeed."),
-    {"deepspeed", FLAG_TRUTH, NULL, NULL}, {"config_file", FLAG_FREE, NULL, NULL}, {"fsdp_config", FLAG_FREE, NULL, NULL}, /* command_job.c reads the files */
+    {"deepspeed", FLAG_TRUTH, NULL, NULL}, {"config_file", FLAG_FREE, NULL, NULL},
+        {"fsdp_config", FLAG_FREE, NULL, NULL}, /* command_job.c reads the files */
     COUNT("per_device_train_batch_size", NULL), COUNT("per_gpu_train_batch_size", NULL),
     COUNT("gradient_accumulation_steps", NULL), REAL("max_grad_norm", "train.clip_norm"),
     NUMBER("max_steps", NULL), {"bf16", FLAG_TRUTH, NULL, NULL}, {"fp16", FLAG_TRUTH, NULL, NULL}, {"tf32", FLAG_TRUTH, NULL, NULL},
@@ -71,28 +84,47 @@ const struct flag_row hf_rows[] = {
     COUNT("max_seq_length", NULL), COUNT("max_length", NULL), COUNT("cutoff_len", NULL),
     COUNT("block_size", NULL), COUNT("model_max_length", NULL),
     {"use_peft", FLAG_TRUTH, NULL, NULL}, COUNT("lora_r", "train.lora.rank"), COUNT("lora_rank", "train.lora.rank"),
-    LEFT("ddp_bucket_cap_mb", "buckets of 25 MB are counted"), LEFT("use_liger_kernel", "PyTorch's kernels are counted (today is faster, with less memory)"),
-    LEFT("neftune_noise_alpha", "its noise is not counted"), LEFT("torch_empty_cache_steps", "the cache of memory is kept (today is slower)"),
-    LEFT("auto_find_batch_size", "the batch as given is counted"), LEFT("full_determinism", "the fast kernels are counted (today is slower)"),
+    LEFT("ddp_bucket_cap_mb", "buckets of 25 MB are counted"),
+        LEFT("use_liger_kernel", "PyTorch's kernels are counted (today is faster, with less memory)"),
+    LEFT("neftune_noise_alpha", "its noise is not counted"), LEFT("torch_empty_cache_steps",
+        "the cache of memory is kept (today is slower)"),
+    LEFT("auto_find_batch_size", "the batch as given is counted"),
+        LEFT("full_determinism", "the fast kernels are counted (today is slower)"),
     LEFT("label_smoothing_factor", "the plain loss is counted"), LEFT("parallelism_config*", "replicas alone are counted"),
-    LEFT("average_tokens_across_devices", "the sum of the tokens' number is not counted"), LEFT("load_in_8bit", "weights as given are counted (today needs less memory)"),
+    LEFT("average_tokens_across_devices", "the sum of the tokens' number is not counted"),
+        LEFT("load_in_8bit", "weights as given are counted (today needs less memory)"),
     LEFT("load_in_4bit", "weights as given are counted (today needs less memory)"), LEFT("packing", "samples of full length are counted"),
-    LEFT("train_sampling_strategy", "samples of full length are counted (today is faster)"), LEFT("group_by_length", "samples of full length are counted (today is faster)"),
+    LEFT("train_sampling_strategy", "samples of full length are counted (today is faster)"),
+        LEFT("group_by_length", "samples of full length are counted (today is faster)"),
     LEFT("ddp_find_unused_parameters", "its search is not counted (today is slower by little)"),
-    REFUSED("use_cpu", "nothing runs on a GPU"), REFUSED("no_cuda", "nothing runs on a GPU"), REFUSED("deepspeed_elasticity", "the batch is found at the start of the run"),
-    FREE("output_dir"), FREE("overwrite_output_dir"), FREE("num_train_epochs"), FREE("learning_rate"), FREE("lr_scheduler*"), FREE("warmup_*"), FREE("optim_*"),
+    REFUSED("use_cpu", "nothing runs on a GPU"), REFUSED("no_cuda", "nothing runs on a GPU"),
+        REFUSED("deepspeed_elasticity", "the batch is found at the start of the run"),
+    FREE("output_dir"), FREE("overwrite_output_dir"), FREE("num_train_epochs"), FREE("learning_rate"),
+        FREE("lr_scheduler*"), FREE("warmup_*"), FREE("optim_*"),
     FREE("weight_decay"), FREE("adam_*"), FREE("bf16_full_eval"), FREE("fp16_full_eval"), FREE("fp16_*"), FREE("half_precision_backend"),
-    FREE("activation_checkpointing_kwargs*"), FREE("gradient_checkpointing_kwargs*"), FREE("torch_compile_*"), FREE("liger_kernel_config"), FREE("use_cache"),
-    FREE("logging_*"), FREE("log_*"), FREE("include_*"), FREE("disable_tqdm"), FREE("report_to"), FREE("run_name"), FREE("project"), FREE("trackio_*"),
-    FREE("eval_*"), FREE("evaluation_strategy"), FREE("per_device_eval_batch_size"), FREE("prediction_loss_only"), FREE("batch_eval_metrics"),
-    FREE("save_*"), FREE("enable_jit_checkpoint"), FREE("push_to_hub*"), FREE("hub_*"), FREE("load_best_model_at_end"), FREE("metric_for_best_model"),
+    FREE("activation_checkpointing_kwargs*"), FREE("gradient_checkpointing_kwargs*"), FREE("torch_compile_*"),
+        FREE("liger_kernel_config"), FREE("use_cache"),
+    FREE("logging_*"), FREE("log_*"), FREE("include_*"), FREE("disable_tqdm"), FREE("report_to"), FREE("run_name"),
+        FREE("project"), FREE("trackio_*"),
+    FREE("eval_*"), FREE("evaluation_strategy"), FREE("per_device_eval_batch_size"), FREE("prediction_loss_only"),
+        FREE("batch_eval_metrics"),
+    FREE("save_*"), FREE("enable_jit_checkpoint"), FREE("push_to_hub*"), FREE("hub_*"),
+        FREE("load_best_model_at_end"), FREE("metric_for_best_model"),
     FREE("greater_is_better"), FREE("ignore_data_skip"), FREE("restore_callback_states_from_checkpoint"), FREE("seed"), FREE("data_seed"),
-    FREE("accelerator_config*"), FREE("dataloader_*"), FREE("remove_unused_columns"), FREE("label_names"), FREE("length_column_name"), FREE("ddp_*"),
-    FREE("debug"), FREE("skip_memory_metrics"), FREE("do_*"), FREE("resume_from_checkpoint"), FREE("local_rank"), FREE("past_index"), FREE("tokenizer_name*"),
-    FREE("dataset*"), FREE("data_*"), FREE("train_file"), FREE("validation_*"), FREE("template"), FREE("stage"), FREE("finetuning_type"), FREE("lora_*"),
-    FREE("trust_remote_code"), FREE("torch_dtype"), FREE("dtype"), FREE("streaming"), FREE("preprocessing_num_workers"), FREE("fsdp_*"), FREE("compute_environment"),
-    FREE("main_training_function"), FREE("machine_rank"), FREE("num_machines"), COUNT("num_processes", NULL), FREE("rdzv_backend"), FREE("same_network"),
-    FREE("tpu_*"), FREE("downcast_bf16"), NUMBER("deepspeed_config.zero_stage", NULL), COUNT("deepspeed_config.gradient_accumulation_steps", NULL), WORD("deepspeed_config.offload_optimizer_device"), WORD("deepspeed_config.offload_param_device"), FREE("deepspeed_config.*"), FREE("deepspeed_config"), FREE("cache_dir"), FREE("low_cpu_mem_usage"), FREE("plot_loss"),
+    FREE("accelerator_config*"), FREE("dataloader_*"), FREE("remove_unused_columns"), FREE("label_names"),
+        FREE("length_column_name"), FREE("ddp_*"),
+    FREE("debug"), FREE("skip_memory_metrics"), FREE("do_*"), FREE("resume_from_checkpoint"), FREE("local_rank"),
+        FREE("past_index"), FREE("tokenizer_name*"),
+    FREE("dataset*"), FREE("data_*"), FREE("train_file"), FREE("validation_*"), FREE("template"), FREE("stage"),
+        FREE("finetuning_type"), FREE("lora_*"),
+    FREE("trust_remote_code"), FREE("torch_dtype"), FREE("dtype"), FREE("streaming"),
+        FREE("preprocessing_num_workers"), FREE("fsdp_*"), FREE("compute_environment"),
+    FREE("main_training_function"), FREE("machine_rank"), FREE("num_machines"), COUNT("num_processes", NULL),
+        FREE("rdzv_backend"), FREE("same_network"),
+    FREE("tpu_*"), FREE("downcast_bf16"), NUMBER("deepspeed_config.zero_stage", NULL),
+        COUNT("deepspeed_config.gradient_accumulation_steps", NULL),
+        WORD("deepspeed_config.offload_optimizer_device"), WORD("deepspeed_config.offload_param_device"),
+        FREE("deepspeed_config.*"), FREE("deepspeed_config"), FREE("cache_dir"), FREE("low_cpu_mem_usage"), FREE("plot_loss"),
 };
 /* clang-format on */
 const int num_deepspeed_rows = sizeof deepspeed_rows / sizeof *deepspeed_rows;

@@ -1,4 +1,4 @@
-/* profiles/job/job_parts.h - what the files job_*.c share. Only they include it. */
+/* profiles/job/job_parts.h - declarations that the files job_*.c share. Only they include it. */
 #ifndef ELAPSE_PROFILES_JOB_PARTS_H
 #define ELAPSE_PROFILES_JOB_PARTS_H
 
@@ -6,9 +6,9 @@
 #include "profiles/json/fields.h"
 #include "profiles/job/job_json.h"
 
-/* Change the tree of a job by a text "a.b=v". Missing objects on the way are made. dir is the folder
- * that relative paths start from (NULL: the current one): a cluster that is a file is read first,
- * so that its keys can be overridden. */
+/* Change the tree of a job by a text "a.b=v". Missing objects on the way are made. dir is the
+ * folder that relative paths start from (NULL: the current one): a cluster that is a file is read
+ * first, so that its keys can be overridden. */
 enum status job_override(struct json *root, const char *dir, const char *text, struct err *err);
 
 /* keys_each() of the tables in model_json.c, and of those in cluster_json.c and links_json.c. */

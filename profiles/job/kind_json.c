@@ -378,7 +378,7 @@ static enum status take_like(struct kind *kind, const char *like, const struct r
     return OK;
 }
 
-/* outer: what is like this one; its name is that of `reading`, unless the object may have its own. */
+/* Read a kind. Its name is that of `reading`, else the one that the object gives. */
 static enum status read_kind(const struct json *object, const struct fields_source *source,
                              struct reading *reading, struct kind **kind, struct err *err)
 {

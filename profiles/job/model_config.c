@@ -1,8 +1,8 @@
 /* config.json of transformers: a table of keys for each model_type, with the defaults that
  * transformers has for absent keys. Every other key is in one of three tables: `rules` has those
- * that are refused unless they say what we compute, `unmodelled` those that change something that we
- * leave out, `harmless` those that change neither parameters nor mathematics. To add a type, add a row
- * of `types`, and its other keys to these three. */
+ * that are refused unless they say what we compute, `unmodelled` those that change something that
+ * we leave out, `harmless` those that change neither parameters nor mathematics. To add a type, add
+ * a row of `types`, and its other keys to these three. */
 #include "profiles/job/model_config.h"
 
 #include <math.h>
@@ -112,7 +112,7 @@ static const char *const relu2[] = {"relu2", NULL};
 /* Types whose text part alone is read. */
 static const char *const with_texts[] = {"gemma3", "mllama",  "mistral3",
                                          "llama4", "qwen3_5", "qwen3_5_moe"};
-/* Types that are near: what of their layers is not modelled. */
+/* Types that resemble one of ours, with the part of their layers that is not modelled. */
 static const struct {
     const char *type, *lacks;
 } unlike[] = {
@@ -359,65 +359,67 @@ static const struct config_type {
 enum { NUM_TYPES = sizeof types / sizeof types[0] };
 
 /* Keys that change parameters or mathematics, with the values that we compute. */
+/* clang-format off */
 static const struct config_rule {
     const char *types; /* those that have the key, a space around each; NULL: all */
     const char *key;
     const char *allowed; /* JSON texts, a space around each; every other value is refused */
 } rules[] = {
-    {" bert vit gpt2 llama mistral qwen2 mixtral ",               "is_decoder",                               " false null "                          },
-    {" t5 whisper ",                                              "is_encoder_decoder",                       " true "                                },
-    {" swin ",                                                    "use_absolute_embeddings",                  " false "                               },
-    {" swin ",                                                    "mlp_ratio",                                " 4 4.0 "                               },
-    {NULL,                                                        "is_encoder_decoder",                       " false null "                          },
-    {NULL,                                                        "add_cross_attention",                      " false null "                          },
-    {NULL,                                                        "pruned_heads",                             " {} null "                             },
-    {" bert vit gpt2 ",                                           "quantization_config",                      " null "                                },
-    {" bert vit ",                                                "problem_type",                             " \"single_label_classification\" null "},
-    {" bert ",                                                    "position_embedding_type",                  " \"absolute\" null "                   },
-    {" bert ",                                                    "type_vocab_size",                          " 2 "                                   },
-    {" vit deit swin ",                                           "qkv_bias",                                 " true "                                },
-    {" gpt2 ",                                                    "tie_word_embeddings",                      " true "                                },
-    {" gpt2 ",                                                    "scale_attn_weights",                       " true "                                },
-    {" gpt2 ",                                                    "scale_attn_by_inverse_layer_idx",          " false null "                          },
+    {" bert vit gpt2 llama mistral qwen2 mixtral ", "is_decoder", " false null "},
+    {" t5 whisper ", "is_encoder_decoder", " true "},
+    {" swin ", "use_absolute_embeddings", " false "},
+    {" swin ", "mlp_ratio", " 4 4.0 "},
+    {NULL, "is_encoder_decoder", " false null "},
+    {NULL, "add_cross_attention", " false null "},
+    {NULL, "pruned_heads", " {} null "},
+    {" bert vit gpt2 ", "quantization_config", " null "},
+    {" bert vit ", "problem_type", " \"single_label_classification\" null "},
+    {" bert ", "position_embedding_type", " \"absolute\" null "},
+    {" bert ", "type_vocab_size", " 2 "},
+    {" vit deit swin ", "qkv_bias", " true "},
+    {" gpt2 ", "tie_word_embeddings", " true "},
+    {" gpt2 ", "scale_attn_weights", " true "},
+    {" gpt2 ", "scale_attn_by_inverse_layer_idx", " false null "},
     {" llama deepseek deepseek_v2 deepseek_v3 granite qwen3 qwen3_moe gemma gemma2 gemma3_text "
      "olmo olmo2 olmo3 cohere phi3 smollm3 kimi_k2 hunyuan_v1_dense olmoe granitemoe llama4_text "
      "nemotron arcee exaone helium hyperclovax ministral3 mellum nanochat vaultgemma "
      "internlm3 iquestcoder youtu glm4_moe_lite flex_olmo granitemoeshared phimoe cohere2 "
-     "sarvam_mla ",                                          "attention_bias",                           " false null "                          },
-    {" exaone helium hyperclovax internlm3 iquestcoder hy_v3 ",   "mlp_bias",                                 " false null "                          },
-    {" internlm3 ",                                               "qkv_bias",                                 " false null "                          },
-    {" internlm3 ",                                               "bias",                                     " false null "                          },
-    {" hyperclovax ",                                             "use_post_norm",                            " true "                                },
-    {" granitemoeshared ",                                        "shared_intermediate_size",                 " 0 null "                              },
-    {" jais2 ",                                                   "mlp_bias",                                 " true "                                },
-    {" jais2 ",                                                   "attention_bias",                           " true "                                },
-    {" phimoe ",                                                  "lm_head_bias",                             " false null "                          },
-    {" ernie4_5_moe ",                                            "use_bias",                                 " false null "                          },
-    {" ernie4_5_moe ",                                            "moe_layer_interval",                       " 1 "                                   },
-    {" llama granite smollm3 seed_oss nemotron arcee ",           "mlp_bias",                                 " false null "                          },
-    {" deepseek deepseek_v2 deepseek_v3 kimi_k2 glm4_moe dots1 ", "moe_layer_freq",                           " 1 null "                              },
-    {" gpt_oss gpt_neox ",                                        "attention_bias",                           " true "                                },
-    {" seed_oss ",                                                "attention_out_bias",                       " false null "                          },
-    {" ernie4_5 ",                                                "use_bias",                                 " false null "                          },
-    {" stablelm ",                                                "qk_layernorm",                             " false null "                          },
-    {" stablelm ",                                                "use_parallel_residual",                    " false null "                          },
-    {" qwen3_moe qwen2_moe ",                                     "mlp_only_layers",                          " [] null "                             },
-    {" phi ",                                                     "qk_layernorm",                             " false null "                          },
-    {" starcoder2 ",                                              "use_bias",                                 " true "                                },
-    {" opt ",                                                     "do_layer_norm_before",                     " true "                                },
-    {" opt ",                                                     "enable_bias",                              " true "                                },
-    {" opt ",                                                     "layer_norm_elementwise_affine",            " true "                                },
-    {" opt ",                                                     "_remove_final_layer_norm",                 " false null "                          },
-    {" bloom ",                                                   "apply_residual_connection_post_layernorm", " false null "                          },
-    {" falcon ",                                                  "alibi",                                    " false null "                          },
-    {" falcon ",                                                  "parallel_attn",                            " true "                                },
-    {" falcon ",                                                  "bias",                                     " false null "                          },
-    {" nemotron_h ",                                              "moe_latent_size",                          " null "                                },
-    {" nemotron_h granitemoehybrid bamba falcon_h1 ",             "attention_bias",                           " false null "                          },
-    {" nemotron_h bamba falcon_h1 ",                              "mlp_bias",                                 " false null "                          },
-    {" qwen3_next ",                                              "mlp_only_layers",                          " [] null "                             },
-    {" gemma gemma2 gemma3_text ",                                "use_bidirectional_attention",              " false null "                          },
+     "sarvam_mla ", "attention_bias", " false null "},
+    {" exaone helium hyperclovax internlm3 iquestcoder hy_v3 ", "mlp_bias", " false null "},
+    {" internlm3 ", "qkv_bias", " false null "},
+    {" internlm3 ", "bias", " false null "},
+    {" hyperclovax ", "use_post_norm", " true "},
+    {" granitemoeshared ", "shared_intermediate_size", " 0 null "},
+    {" jais2 ", "mlp_bias", " true "},
+    {" jais2 ", "attention_bias", " true "},
+    {" phimoe ", "lm_head_bias", " false null "},
+    {" ernie4_5_moe ", "use_bias", " false null "},
+    {" ernie4_5_moe ", "moe_layer_interval", " 1 "},
+    {" llama granite smollm3 seed_oss nemotron arcee ", "mlp_bias", " false null "},
+    {" deepseek deepseek_v2 deepseek_v3 kimi_k2 glm4_moe dots1 ", "moe_layer_freq", " 1 null "},
+    {" gpt_oss gpt_neox ", "attention_bias", " true "},
+    {" seed_oss ", "attention_out_bias", " false null "},
+    {" ernie4_5 ", "use_bias", " false null "},
+    {" stablelm ", "qk_layernorm", " false null "},
+    {" stablelm ", "use_parallel_residual", " false null "},
+    {" qwen3_moe qwen2_moe ", "mlp_only_layers", " [] null "},
+    {" phi ", "qk_layernorm", " false null "},
+    {" starcoder2 ", "use_bias", " true "},
+    {" opt ", "do_layer_norm_before", " true "},
+    {" opt ", "enable_bias", " true "},
+    {" opt ", "layer_norm_elementwise_affine", " true "},
+    {" opt ", "_remove_final_layer_norm", " false null "},
+    {" bloom ", "apply_residual_connection_post_layernorm", " false null "},
+    {" falcon ", "alibi", " false null "},
+    {" falcon ", "parallel_attn", " true "},
+    {" falcon ", "bias", " false null "},
+    {" nemotron_h ", "moe_latent_size", " null "},
+    {" nemotron_h granitemoehybrid bamba falcon_h1 ", "attention_bias", " false null "},
+    {" nemotron_h bamba falcon_h1 ", "mlp_bias", " false null "},
+    {" qwen3_next ", "mlp_only_layers", " [] null "},
+    {" gemma gemma2 gemma3_text ", "use_bidirectional_attention", " false null "},
 };
+/* clang-format on */
 enum { NUM_RULES = sizeof rules / sizeof rules[0] };
 
 /* Keys whose effect is left out of the model: a value other than null, false, 0 is noted. */
@@ -1041,7 +1043,8 @@ static enum status read_mamba(const struct json *object, const char *type, const
     return rc;
 }
 
-/* The first item of each layer of a hybrid whose layers are two items, or of Mamba's, which are one. */
+/* The first item of each layer of a hybrid whose layers are two items, or of Mamba's, which are
+ * one. */
 static enum status read_letters(const struct json *object, const char *type, const char *file,
                                 struct model_spec *spec, char *letters, struct err *err)
 {
@@ -1402,8 +1405,8 @@ enum status model_from_config(const struct json *object, const char *file, int e
     return rc;
 }
 
-/* Whether a rule is about what weights mean, not about a head or about how a file is stored. The file
- * of the weights itself shows whether its tables are tied. */
+/* Whether a rule is about what weights mean, not about a head or about how a file is stored. The
+ * file of the weights itself shows whether its tables are tied. */
 static bool is_of_weights(const char *key)
 {
     return strcmp(key, "problem_type") != 0 && strcmp(key, "tie_word_embeddings") != 0 &&

@@ -55,14 +55,16 @@ struct chain_head {
 };
 /* clang-format off */
 static const struct member chain_fields[] = {
-    MEMBER(chain_head, "layers", INT, layers, "that can freeze; items of later ones are the tail [the last item's layer + 1]", .min = 1, .max = MODEL_LAYERS_MAX),
+    MEMBER(chain_head, "layers", INT, layers,
+        "that can freeze; items of later ones are the tail [the last item's layer + 1]", .min = 1, .max = MODEL_LAYERS_MAX),
     MEMBER(chain_head, "name", TEXT, name, "of the model, for people [explicit]"),
     MEMBER(chain_head, "family", TEXT, family, "explicit; not needed where there are items"),
     MEMBER(chain_head, "per_microbatch", BOOL, per_microbatch, "sizes and times are per micro-batch, not per sample [false]"),
     MEMBER(chain_head, "weight_bytes_per_param", INT, weight_bytes, "of a weight on a device [4, with bf16 6]", .min = 1, .max = 64),
     MEMBER(chain_head, "grad_bytes_per_param", INT, grad_bytes, "of a gradient [4]", .min = 1, .max = 64),
     MEMBER(chain_head, "op_overhead_ns", NS, op_overhead_ns, "the framework's own time per op of a schedule [0]"),
-    MEMBER(chain_head, "split_backward", REAL, split_backward, "a stage's backward in two ops takes this share longer than in one [0]", .max = 10),
+    MEMBER(chain_head, "split_backward", REAL, split_backward,
+        "a stage's backward in two ops takes this share longer than in one [0]", .max = 10),
     MEMBER_OWN("items", "the chain: an array of objects"),
     MEMBER_OWN("skips", "tensors that pass by items: an array of objects"),
 };

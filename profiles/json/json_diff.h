@@ -1,4 +1,4 @@
-/* profiles/json/json_diff.h - in which values two JSON trees differ. */
+/* profiles/json/json_diff.h - lists the values in which two JSON trees differ. */
 #ifndef ELAPSE_PROFILES_JSON_DIFF_H
 #define ELAPSE_PROFILES_JSON_DIFF_H
 

@@ -1,4 +1,4 @@
-/* profiles/store/choice.h - the algorithm that a device's library was measured fastest with.
+/* profiles/store/choice.h - the fastest measured algorithm of a device's library, for each problem.
  *
  * A library may have several algorithms for a problem, and their results differ in bits. Timing
  * them chooses another one from run to run. The store therefore keeps a choice for each device and

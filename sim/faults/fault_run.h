@@ -1,8 +1,8 @@
 /* sim/faults/fault_run.h - a training run on a cluster that loses nodes, in virtual time.
  *
- * The run is a list of turns (the epochs of sim/run/elastic_run.h), once for each number of nodes. Its
- * activities are steps, changes of plan, checkpoints, and after a loss detection, waiting and the
- * restart. Each activity lasts an integer number of ns. A loss interrupts any of them:
+ * The run is a list of turns (the epochs of sim/run/elastic_run.h), once for each number of nodes.
+ * Its activities are steps, changes of plan, checkpoints, and after a loss detection, waiting and
+ * the restart. Each activity lasts an integer number of ns. A loss interrupts any of them:
  *
  *   steps -> checkpoint -> steps --x loss: back to the last complete checkpoint
  *                                   \ detection -> (waiting for nodes) -> restart -> steps
@@ -71,7 +71,7 @@ struct fault_setting {
     int64_t detect_ns, restart_ns, memory_restart_ns, repair_ns;
     int64_t join_ns;     /* until a run that grows has stopped, in place of detect_ns */
     int64_t interval_ns; /* work between checkpoints; 0: no checkpoints */
-    /* in its place: a checkpoint at each multiple of so many steps; 0: none */
+    /* in place of interval_ns: a checkpoint every N steps; 0: none */
     int64_t interval_steps;
     int64_t stall_ns, write_ns;
     bool async;
@@ -108,8 +108,8 @@ struct fault_run {
     double node_hours; /* nodes in use or spare, as they are paid, without those in repair */
 };
 
-/* One interval of the timeline of a run. FAULT_LOST comes afterwards: the useful time that passed in
- * the interval is thrown away. */
+/* One interval of the timeline of a run. FAULT_LOST comes afterwards: the useful time that passed
+ * in the interval is thrown away. */
 typedef void fault_watch(void *ctx, int64_t from_ns, int64_t to_ns, enum fault_part part,
                          int nodes);
 
@@ -136,8 +136,8 @@ double fault_rate(const struct fault_setting *setting);
  * of 2 * mean or more. */
 double fault_young_ns(double cost_ns, double mean_ns);
 double fault_daly_ns(double cost_ns, double mean_ns);
-/* Daly 2006, eq. 13: expected time of a run of work_ns, if each interval_ns of work is followed by a
- * checkpoint of cost_ns, and each loss by a restart of restart_ns, in both of which losses occur
+/* Daly 2006, eq. 13: expected time of a run of work_ns, if each interval_ns of work is followed by
+ * a checkpoint of cost_ns, and each loss by a restart of restart_ns, in both of which losses occur
  * too. Exact for whole intervals. */
 double fault_renewal_ns(double work_ns, double interval_ns, double cost_ns, double restart_ns,
                         double mean_ns);
