@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 #include "partition/plan/job.h"
+#include "partition/freeze/apf.h"
 #include "partition/base/library_choice.h"
 #include "partition/base/status.h"
 
@@ -162,6 +163,16 @@ struct update {
     void *low;       /* the weights' compute copy, written with them; NULL: none */
     bool decay;      /* the rule's weight decay applies */
     double *sumsq;   /* host: receives grad's sum of squares by the next sync(); NULL: no */
+};
+
+/* What follows an update of a tensor under the policy apf. */
+struct apf_update {
+    int64_t num;
+    float *weight;
+    float *state[APF_STATES];
+    void *low; /* as in struct update */
+    double
+        *held; /* host: receives how many of the weights are held, by the next sync(); NULL: no */
 };
 
 struct backend_event; /* opaque */
@@ -389,6 +400,8 @@ struct backend {
     /* LAMB's lengths are per tensor. tensors: host array. */
     void (*update)(struct backend *be, const struct update_rule *rule, int count,
                    const struct update *tensors);
+    /* apf_step() for each weight of a tensor. */
+    void (*apf)(struct backend *be, const struct apf_rule *rule, const struct apf_update *tensor);
 };
 
 /* Element `index` of a tensor of the backend's dtype. NULL stays NULL. */

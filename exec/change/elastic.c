@@ -286,6 +286,17 @@ static enum status note_fill(struct trainer *t, struct err *err)
 
 /* --- turns ------------------------------------------------------------------------------------ */
 
+static enum status count_held(struct trainer *t, struct err *err)
+{
+    double sums[2] = {0};
+    if (t->job->freeze.policy != FREEZE_APF)
+        return OK;
+    runtime_held(t->deployment.runtime, &sums[0], &sums[1]);
+    const enum status rc = comm_sum_f64(t->deployment.place.active, sums, 2, err);
+    t->elastic.weights_held = sums[1] > 0 ? sums[0] / sums[1] : 0;
+    return rc;
+}
+
 enum status elastic_turn_end(struct trainer *t, struct err *err)
 {
     struct turn_norms *norms = &t->elastic.norms;
@@ -293,6 +304,7 @@ enum status elastic_turn_end(struct trainer *t, struct err *err)
     struct json *root;
     char *path = NULL;
     enum status rc = note_fill(t, err);
+    THEN(count_held(t, err));
     const bool trained = norms->steps > 0 || (t->elastic.undecided && norms->num_turns > 0);
     if (rc == OK && t->comm->rank == 0)
         rc = close_turn(norms, num_layers, err);
@@ -647,5 +659,7 @@ void elastic_json(const struct trainer *t, struct json *root)
     }
     json_add_int(root, "transition_ns", total);
     json_add_string(root, "held_note", elastic->held);
+    if (t->job->freeze.policy == FREEZE_APF)
+        json_add_double(root, "weights_held", elastic->weights_held);
     json_add_string(root, "limit_note", elastic->limited);
 }

@@ -54,9 +54,9 @@ static enum status list_parcels(struct move *move, bool sends, struct err *err)
         if ((sends ? t->from : t->to) != here)
             continue;
         for (int n = 0; rc == OK && (p = find_param(deployment, item, n)); n++) {
-            const bool state = t->kind == TRANSFER_OPTIMIZER;
-            float *const tensors[] = {state ? p->state[0] : p->weight, state ? p->state[1] : NULL};
-            for (int k = 0; rc == OK && k < 2; k++)
+            float *const *tensors = t->kind == TRANSFER_OPTIMIZER ? p->state : &p->weight;
+            const int num = t->kind == TRANSFER_OPTIMIZER ? STAGE_STATES : 1;
+            for (int k = 0; rc == OK && k < num; k++)
                 if (tensors[k])
                     rc = parcels_add(parcels, room, tensors[k],
                                      p->num_elems * (int64_t)sizeof(float), sends ? t->to : t->from,
@@ -89,7 +89,7 @@ static void keep_items(struct move *move, int first, int end)
                     break;
                 int64_t bytes = to->num_elems * (int64_t)sizeof(float);
                 be->copy(be, to->weight, from->weight, bytes);
-                for (int k = 0; k < 2; k++)
+                for (int k = 0; k < STAGE_STATES; k++)
                     if (to->state[k] && from->state[k])
                         be->copy(be, to->state[k], from->state[k], bytes);
             }

@@ -293,7 +293,7 @@ static enum status load_stages(struct safetensors **files, int num_files, const 
         for (int i = 0; rc == OK && params && i < stage_num_params(list->stages[s]); i++) {
             rc = load_tensor(files, num_files, where, params[i].name, &params[i], params[i].weight,
                              list->backend, err);
-            for (int j = 0; rc == OK && state && j < 2; j++) {
+            for (int j = 0; rc == OK && state && j < STAGE_STATES; j++) {
                 char name[NAME_MAX_BYTES];
                 if (!params[i].state[j])
                     continue;

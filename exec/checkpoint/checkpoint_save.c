@@ -41,6 +41,9 @@ static enum status fetch_backend(void *ctx, const void *source, int64_t num_elem
     return be->sync(be, err);
 }
 
+/* The tensors that a param may have: the weight, its states, the lagged weight. */
+enum { LAGGED = 1 + STAGE_STATES, NUM_SOURCES };
+
 /* Hand a stage's tensors to put(). */
 static enum status put_stage(struct stage *stage, const struct checkpoint_state *state,
                              tensor_put put, void *ctx, struct err *err)
@@ -48,24 +51,26 @@ static enum status put_stage(struct stage *stage, const struct checkpoint_state 
     struct backend *be = state->list->backend;
     struct param *params = stage_params(stage);
     int n = stage_num_params(stage), count = 0;
-    struct tensor_out *tensors = calloc((size_t)n * 4, sizeof *tensors);
-    char(*names)[NAME_MAX_BYTES] = calloc((size_t)n * 4, sizeof *names);
+    struct tensor_out *tensors = calloc((size_t)n * NUM_SOURCES, sizeof *tensors);
+    char(*names)[NAME_MAX_BYTES] = calloc((size_t)n * NUM_SOURCES, sizeof *names);
     enum status rc;
     if (n > 0 && (!tensors || !names)) {
         rc = err_nomem(err);
         goto out;
     }
     for (int i = 0; i < n; i++) {
-        const void *sources[4] = {params[i].weight, params[i].state[0], params[i].state[1],
-                                  state->lagged ? stage_lagged(stage, &params[i]) : NULL};
+        const void *sources[NUM_SOURCES] = {params[i].weight};
+        for (int s = 0; s < STAGE_STATES; s++)
+            sources[1 + s] = params[i].state[s];
+        sources[LAGGED] = state->lagged ? stage_lagged(stage, &params[i]) : NULL;
         if (params[i].tied_copy)
             continue;
-        for (int j = 0; j < 4; j++) {
+        for (int j = 0; j < NUM_SOURCES; j++) {
             if (!sources[j])
                 continue;
             if (j == 0)
                 snprintf(names[count], sizeof *names, "%s", params[i].name);
-            else if (j == 3)
+            else if (j == LAGGED)
                 snprintf(names[count], sizeof *names, "lagged.%s", params[i].name);
             else
                 snprintf(names[count], sizeof *names, "optimizer.%d.%s", j - 1, params[i].name);

@@ -22,7 +22,7 @@ struct kept_tensor {
     int param, state; /* the param's number in its item, as stage_item_params() lists it */
     int64_t first;    /* of the block's elements */
 };
-enum { KEPT_TENSORS = 2 * STAGE_ITEM_PARAMS };
+enum { KEPT_TENSORS = STAGE_STATES * STAGE_ITEM_PARAMS };
 
 /* List the state of an item. *num_elems (may be NULL) gets the block's size. Returns the number of
  * tensors; 0 if the job's optimizer has no state. */

@@ -222,9 +222,29 @@ static void update(struct backend *be, const struct update_rule *rule, int count
     }
 }
 
+static void apf(struct backend *be, const struct apf_rule *rule, const struct apf_update *u)
+{
+    int64_t held = 0;
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(be, u->num)) reduction(+ : held)
+    for (int64_t i = 0; i < u->num; i++) {
+        float state[APF_STATES];
+        for (int s = 0; s < APF_STATES; s++)
+            state[s] = u->state[s][i];
+        apf_step(rule, &u->weight[i], state);
+        for (int s = 0; s < APF_STATES && rule->check; s++)
+            u->state[s][i] = state[s];
+        held += state[APF_LEFT] > 0;
+    }
+    if (u->held)
+        *u->held = (double)held;
+    if (u->low)
+        round_weights(be, u->num, u->weight, u->low);
+}
+
 void cpu_optim_install(struct backend *be)
 {
     be->update = update;
+    be->apf = apf;
     be->round = round_weights;
     be->add = add;
     be->accumulate = accumulate;

@@ -271,6 +271,29 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
+/* Policy apf. held: NULL, or [blocks]: how many weights of its part the check has held. */
+static __global__ void __launch_bounds__(THREADS)
+    apf_part(const struct apf_rule rule, const struct apf_update u, double *held)
+{
+    const int64_t first = (int64_t)blockIdx.x * PART;
+    const int64_t end = first + PART < u.num ? first + PART : u.num;
+    double count = 0.0;
+    for (int64_t i = first + (int64_t)threadIdx.x; i < end; i += THREADS) {
+        float state[APF_STATES], w = u.weight[i];
+        for (int s = 0; s < APF_STATES; s++)
+            state[s] = u.state[s][i];
+        apf_step(&rule, &w, state);
+        for (int s = 0; s < APF_STATES && rule.check; s++)
+            u.state[s][i] = state[s];
+        u.weight[i] = w;
+        if (u.low)
+            elem_store((__nv_bfloat16 *)u.low + i, w);
+        count += state[APF_LEFT] > 0 ? 1.0 : 0.0;
+    }
+    if (held)
+        square_store(count, held);
+}
+
 /* --- host ------------------------------------------------------------------------------------ */
 
 /* Weight decay as the rule's kernel takes it. SGD and LAMB: the coefficient, 0 for none; AdamW: the factor
@@ -368,7 +391,26 @@ static void update(struct backend *be, const struct update_rule *rule, int count
     }
 }
 
+static void apf(struct backend *be, const struct apf_rule *rule, const struct apf_update *u)
+{
+    const int first[] = {0, (int)((u->num + PART - 1) / PART)};
+    double *sum = NULL;
+    if (u->held) {
+        *u->held = 0.0;
+        sum = (double *)cuda_scratch(be, (1 + first[1]) * (int64_t)sizeof *sum);
+    }
+    if (u->num == 0 || (u->held && !sum))
+        return;
+    CUDA_LAUNCH(apf_part, (unsigned)first[1], THREADS, 0, cuda_of(be)->stream, *rule, *u,
+                sum ? sum + 1 : NULL);
+    if (!sum)
+        return;
+    cuda_add_squares(be, 1, first, sum + 1, sum);
+    be->copy_out(be, u->held, sum, (int64_t)sizeof *sum);
+}
+
 void cuda_optim_install(struct backend *be)
 {
     be->update = update;
+    be->apf = apf;
 }

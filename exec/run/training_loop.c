@@ -172,6 +172,18 @@ static void anneal(struct trainer *t)
                                    t->deployment.samplers[SPLIT_TRAIN].spec.num_samples));
 }
 
+/* Policy apf: what follows the step's update. */
+static void apf(struct trainer *t)
+{
+    const struct freeze_spec *freeze = &t->job->freeze;
+    const struct apf_rule rule = {.decay = (float)freeze->apf.decay,
+                                  .threshold = (float)freeze->apf.threshold,
+                                  .check = (t->progress.step + 1) % freeze->apf.every == 0,
+                                  .freezes = trainer_turn(t) >= freeze->warmup};
+    if (freeze->policy == FREEZE_APF)
+        runtime_apf(t->deployment.runtime, &rule);
+}
+
 /* The plan's shares of weight gradients that the step leaves out: as far as the policy safe allows,
  * or by the ramp. */
 static enum status leave_out(struct trainer *t, struct err *err)
@@ -200,6 +212,7 @@ static enum status one_step(struct trainer *t, const struct step_ask *ask,
     enum status rc = loader_get(t->deployment.loaders[SPLIT_TRAIN], t->progress.epoch,
                                 step_in_epoch, &batch, err);
     anneal(t);
+    apf(t);
     THEN(leave_out(t, err));
     if (t->options->dies && t->progress.step >= t->options->die_step)
         raise(SIGKILL);

@@ -19,7 +19,7 @@ static int64_t pad(int64_t elems)
     return (elems + 15) / 16 * 16;
 }
 
-int params_num_states(const struct job *job)
+int params_num_moments(const struct job *job)
 {
     switch (job->train.optimizer.kind) {
     case OPTIMIZER_SGD:
@@ -29,6 +29,11 @@ int params_num_states(const struct job *job)
         break;
     }
     return 2;
+}
+
+int params_num_states(const struct job *job)
+{
+    return params_num_moments(job) + (job->freeze.policy == FREEZE_APF ? APF_STATES : 0);
 }
 
 _Static_assert((int)STAGE_ITEM_PARAMS == (int)MAX_TENSORS, "an item's params");
@@ -192,7 +197,8 @@ enum status params_make(struct stage *stage, struct err *err)
     stage->params = calloc((size_t)count + 1, sizeof *stage->params);
     stage->decay = calloc((size_t)count + 1, sizeof *stage->decay);
     stage->sumsq = calloc((size_t)count + 1, sizeof *stage->sumsq);
-    if (!stage->params || !stage->decay || !stage->sumsq)
+    stage->held = calloc((size_t)count + 1, sizeof *stage->held);
+    if (!stage->params || !stage->decay || !stage->sumsq || !stage->held)
         return err_nomem(err);
     if (rc == OK)
         params_wire(stage);

@@ -164,6 +164,7 @@ enum backward { BACKWARD_BOTH, BACKWARD_INPUT, BACKWARD_WEIGHT };
 enum status stage_backward(struct stage *stage, const struct stage_batch *batch, enum backward what,
                            void *const *grad_out, void **grad_in, struct err *err);
 
+enum { STAGE_STATES = 2 + APF_STATES };
 /* Parameters in a fixed order (by item, by tensor): name as in the checkpoint, weights, gradients,
  * optimizer state. Pointers are backend memory and live as long as the stage. */
 struct param {
@@ -173,8 +174,10 @@ struct param {
     int ndim;
     int64_t shape[4], num_elems;
     float *weight, *grad; /* grad NULL when frozen */
-    float *state[2];      /* momentum / Adam moments; NULL when unused or frozen */
-    bool tied_copy;       /* the head's copy of the token table, not a tensor of its own */
+    /* Momentum or Adam's moments, then, under the policy apf, its states; NULL when unused or
+     * frozen. */
+    float *state[STAGE_STATES];
+    bool tied_copy; /* the head's copy of the token table, not a tensor of its own */
 };
 /* The tensors of an item of the model, without memory and without a copy of a tied table: name,
  * item, shape, num_elems and frozen (beside adapters) of each, in the order in which a stage lists
@@ -212,6 +215,10 @@ void stage_update_sumsq(const struct stage *stage, double *per_item_sumsq);
 /* From now on the model's items below end_item, and a tied table whose embedding is one of them,
  * are updated with this share of the learning rate. 0 items: off, as in a new stage. */
 void stage_anneal(struct stage *stage, int end_item, double share);
+/* Policy apf: each update from now on is followed by this rule (copied). stage_held(), after the sync
+ * that follows a check: how many weights the check has held, and of how many. */
+void stage_apf(struct stage *stage, const struct apf_rule *rule);
+void stage_held(const struct stage *stage, double *held, double *all);
 /* Freeze more items: frees their optimizer state and gradients. */
 enum status stage_freeze(struct stage *stage, int num_frozen_items, struct err *err);
 

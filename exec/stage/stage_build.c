@@ -168,8 +168,8 @@ enum status stage_new(const struct stage_spec *spec, struct stage **out, struct 
     stage->weights = arrays_new(&stage->arrays, n, sizeof *stage->weights);
     stage->low = arrays_new(&stage->arrays, n, sizeof *stage->low);
     stage->grads = arrays_new(&stage->arrays, n, sizeof *stage->grads);
-    stage->states[0] = arrays_new(&stage->arrays, n, sizeof *stage->states[0]);
-    stage->states[1] = arrays_new(&stage->arrays, n, sizeof *stage->states[1]);
+    for (int s = 0; s < STAGE_STATES; s++)
+        stage->states[s] = arrays_new(&stage->arrays, n, sizeof *stage->states[s]);
     stage->block_elems = arrays_new(&stage->arrays, n, sizeof *stage->block_elems);
     stage->weight_elems = arrays_new(&stage->arrays, n, sizeof *stage->weight_elems);
     stage->state_elems = arrays_new(&stage->arrays, n, sizeof *stage->state_elems);
@@ -240,6 +240,7 @@ void stage_free(struct stage *stage)
     free(stage->params);
     free(stage->decay);
     free(stage->sumsq);
+    free(stage->held);
     arrays_clear(&stage->arrays);
     free(stage);
 }

@@ -61,7 +61,7 @@ struct stage {
     int num_items;
     struct arrays arrays; /* layers, weights, grads, states, low, ..._elems, slots and sets */
     struct layer *layers; /* num_items; blocks of each in weights/grads/states */
-    float **weights, **grads, **states[2]; /* one backend allocation an item, owned */
+    float **weights, **grads, **states[STAGE_STATES]; /* one backend allocation an item, owned */
     void **low; /* compute copies of weights[i] in the same layout; in fp32 weights[i] itself */
     /* Elements of grads[i], weights[i] and states[][i], [num_items]. At the head they leave out the
      * tied table: in grads if it has frozen, in weights if it lies in the first item, in states in
@@ -73,6 +73,8 @@ struct stage {
     float *lag_room;      /* owned, backend; for the exchange */
     bool *decay;          /* owned, num_params */
     double *sumsq;        /* of gradients, by the last update that summed them */
+    double *held;         /* of weights, by apf's last check */
+    struct apf_rule apf;  /* of stage_apf() */
     int num_slots;
     struct slot *slots;
     struct upload upload;

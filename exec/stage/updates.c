@@ -1,5 +1,6 @@
 /* exec/stage/updates.c - accumulators, tied tables, the norm's sums, and the optimizer's step. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "exec/stage/layers.h"
 #include "exec/stage/params.h"
@@ -122,18 +123,24 @@ static struct update_rule rule_of(const struct job *job, uint64_t step, double l
     };
 }
 
+/* The compute copy of a parameter; NULL where kernels read the parameter itself. */
+static void *low_of(const struct stage *stage, const struct param *p)
+{
+    const int i = p->item - stage->spec.first_item;
+    return stage->low[i] == (void *)stage->weights[i]
+               ? NULL
+               : backend_at(stage->spec.backend, stage->low[i], p->weight - stage->weights[i]);
+}
+
 static struct update update_of(const struct stage *stage, int t)
 {
     const struct param *p = &stage->params[t];
-    const int i = p->item - stage->spec.first_item;
-    struct backend *be = stage->spec.backend;
-    const bool rounds = stage->low[i] != (void *)stage->weights[i];
     return (struct update){
         .num = p->num_elems,
         .grad = p->grad,
         .weight = p->weight,
         .state = {p->state[0], p->state[1]},
-        .low = rounds ? backend_at(be, stage->low[i], p->weight - stage->weights[i]) : NULL,
+        .low = low_of(stage, p),
         .decay = stage->decay[t],
     };
 }
@@ -160,6 +167,42 @@ static bool is_counted(const struct stage *stage, const struct param *p)
     return table ? stage->table_counted : stage->counted[p->item - stage->spec.first_item];
 }
 
+void stage_apf(struct stage *stage, const struct apf_rule *rule)
+{
+    stage->apf = *rule;
+}
+
+/* begin: the weights are the initial ones. */
+static void step_apf(struct stage *stage, bool begin)
+{
+    struct backend *be = stage->spec.backend;
+    const int first = params_num_moments(stage->spec.job);
+    for (int t = 0; t < stage->num_params; t++) {
+        const struct param *p = &stage->params[t];
+        struct apf_update u = {.num = p->num_elems, .weight = p->weight};
+        if (p->frozen)
+            continue;
+        if (begin) {
+            be->copy(be, p->state[first + APF_BEFORE], p->weight,
+                     p->num_elems * (int64_t)sizeof(float));
+            continue;
+        }
+        memcpy(u.state, p->state + first, sizeof u.state);
+        u.low = low_of(stage, p);
+        u.held = stage->apf.check ? &stage->held[t] : NULL;
+        be->apf(be, &stage->apf, &u);
+    }
+}
+
+void stage_held(const struct stage *stage, double *held, double *all)
+{
+    for (int t = 0; t < stage->num_params; t++) {
+        const struct param *p = &stage->params[t];
+        *held += p->frozen || p->tied_copy ? 0 : stage->held[t];
+        *all += p->frozen || p->tied_copy ? 0 : (double)p->num_elems;
+    }
+}
+
 /* Tensors go to the backend in groups. On a device a group is two launches (MAX_TENSORS in
  * exec/cuda/cuda_optim.cu). */
 enum { GROUP = 96 };
@@ -171,6 +214,9 @@ void stage_update(struct stage *stage, uint64_t step, double lr, float grad_mul,
     struct backend *be = stage->spec.backend;
     struct update group[GROUP];
     int count = 0;
+    const bool apf = stage->spec.job->freeze.policy == FREEZE_APF;
+    if (apf && step == 0)
+        step_apf(stage, true);
     stage_clock_start(stage);
     for (int t = 0; t < stage->num_params; t++) {
         const struct param *p = &stage->params[t];
@@ -192,6 +238,8 @@ void stage_update(struct stage *stage, uint64_t step, double lr, float grad_mul,
         if (item_ends)
             stage_clock_lap(stage, p->item - stage->spec.first_item, PASS_UPDATE);
     }
+    if (apf)
+        step_apf(stage, false);
 }
 
 void stage_update_sumsq(const struct stage *stage, double *per_item_sumsq)

@@ -56,6 +56,20 @@ static void update(struct runtime *rt, int stage, uint64_t step, double lr)
     stage_update(s->stage, step, lr, rt->grad_mul, s->summed);
 }
 
+void runtime_apf(struct runtime *rt, const struct apf_rule *rule)
+{
+    for (int s = 0; s < rt->spec.workload->num_stages; s++)
+        if (rt->stages[s].stage)
+            stage_apf(rt->stages[s].stage, rule);
+}
+
+void runtime_held(const struct runtime *rt, double *held, double *all)
+{
+    for (int s = 0; s < rt->spec.workload->num_stages; s++)
+        if (rt->stages[s].stage)
+            stage_held(rt->stages[s].stage, held, all);
+}
+
 void runtime_anneal(struct runtime *rt, int end_item, double share)
 {
     for (int s = 0; s < rt->spec.workload->num_stages; s++)

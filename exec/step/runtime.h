@@ -138,6 +138,9 @@ struct leave_out {
 enum status runtime_leave_out(struct runtime *runtime, const struct leave_out *rule,
                               struct err *err);
 
+/* stage_apf() and stage_held() of this rank's stages. */
+void runtime_apf(struct runtime *runtime, const struct apf_rule *rule);
+void runtime_held(const struct runtime *runtime, double *held, double *all);
 /* stage_anneal() of this rank's stages. */
 void runtime_anneal(struct runtime *runtime, int end_item, double share);
 

@@ -51,6 +51,7 @@ struct elastic {
     int next_frozen;               /* layers that the next turn is certain to have frozen */
     int *order;                    /* owned; freeze.choice norm: see order_items() */
     double share;                  /* policy safe: of weight gradients, in this turn */
+    double weights_held;           /* policy apf: share of the weights, at the turn's last check */
     bool undecided;                /* resumed after a turn's last step, see elastic_open() */
     int64_t transition_ns;         /* time of changes that no epoch's record holds yet */
     struct transition_note *notes; /* owned */

@@ -53,7 +53,8 @@ struct track {
 
 const char *const freeze_policy_names[] = {
     "none",    "closed-form", "gradient-norm", "relative-change", "table",
-    "plateau", "safe",        "timed",         "autofreeze",      NULL};
+    "plateau", "safe",        "timed",         "autofreeze",      "apf",
+    NULL};
 
 static const char *const policy_about[FREEZE_POLICY_COUNT] = {
     [FREEZE_NONE] = "no layer freezes",
@@ -68,6 +69,8 @@ static const char *const policy_about[FREEZE_POLICY_COUNT] = {
                      "them, freeze.max_share of each stage (after TimelyFreeze)",
     [FREEZE_AUTOFREEZE] = "first layers whose gradient norm changed less than the median of the "
                           "active ones (AutoFreeze)",
+    [FREEZE_APF] = "no prefix: single weights that move to and fro, each for a time of its own "
+                   "(Adaptive Parameter Freezing); saves no time",
 };
 
 const char *freeze_policy_about(enum freeze_policy policy)
@@ -368,8 +371,9 @@ enum status freeze_decide(struct freeze *freeze, int epoch, const double *norms,
     switch (spec->policy) {
     case FREEZE_NONE:
     case FREEZE_TIMED:
+    case FREEZE_APF:
         snprintf(why, sizeof why,
-                 spec->policy == FREEZE_TIMED ? "no prefix freezes" : "nothing freezes");
+                 spec->policy == FREEZE_NONE ? "nothing freezes" : "no prefix freezes");
         break;
     case FREEZE_CLOSED_FORM:
         decision = freeze_closed_form(freeze->num_layers, spec->alpha, epoch);
@@ -457,6 +461,7 @@ void freeze_bounds(const struct freeze *freeze, int epoch, int *least, int *most
         break;
     case FREEZE_NONE:
     case FREEZE_TIMED:
+    case FREEZE_APF:
     case FREEZE_POLICY_COUNT:
         break;
     }

@@ -28,6 +28,7 @@ enum freeze_policy {
     FREEZE_SAFE,            /* ours: within a stated loss, see freeze_safe.h */
     FREEZE_TIMED,           /* no prefix: shares of backward passes alone, shares.h */
     FREEZE_AUTOFREEZE,      /* layers below the median of |prev - now| / prev (AutoFreeze) */
+    FREEZE_APF,             /* no prefix: single weights, for a time, apf.h */
     FREEZE_POLICY_COUNT
 };
 extern const char *const freeze_policy_names[]; /* by value, NULL-terminated */
@@ -53,6 +54,10 @@ struct freeze_spec {
     enum freeze_choice choice;
     bool rescale;        /* an item's gradient is divided by the samples counted for it */
     int64_t every_steps; /* decide after this many steps instead of every epoch; 0: off */
+    struct {
+        int64_t every; /* steps between checks */
+        double threshold, decay;
+    } apf; /* partition/freeze/apf.h */
 };
 
 struct freeze {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/freeze/apf.h"
 #include "partition/layout/model_shard.h"
 #include "partition/model/framework.h"
 #include "partition/base/units.h"
@@ -353,9 +354,10 @@ int job_optim_bytes_per_param(const struct job *job)
 {
     const int copy = job->train.gradient_copy ? 4 : 0;
     const int state = job->train.optimizer.state_dtype == DTYPE_BF16 ? 4 : 8; /* of two moments */
+    const int apf = job->freeze.policy == FREEZE_APF ? 4 * APF_STATES : 0;
     if (job->train.optimizer.kind == OPTIMIZER_SGD)
-        return copy + (job->train.optimizer.momentum > 0 ? state / 2 : 0);
-    return copy + state;
+        return copy + apf + (job->train.optimizer.momentum > 0 ? state / 2 : 0);
+    return copy + apf + state;
 }
 
 bool job_lags(const struct job *job)

@@ -286,6 +286,12 @@ static const struct member job_members[] = {
         "drawn (TimelyFreeze); norm: those that change least, first", .names = freeze_choice_names, .init = "rotate"),
     BOOL("freeze.rescale", freeze.rescale,
         "an item's gradient is divided by the samples that were counted for it, so that it stays unbiased", .init = "true"),
+    INT("freeze.apf_every", freeze.apf.every, "policy apf: steps from one check of the weights to the next", .min = 1,
+        .init = "50"),
+    REAL("freeze.apf_threshold", freeze.apf.threshold, "policy apf: effective perturbation, |mean move| / mean |move|, "
+        "below which a weight is held", .max = 1, .flags = MEMBER_ABOVE, .init = "0.05"),
+    REAL("freeze.apf_decay", freeze.apf.decay, "policy apf: of the moving averages, from one check to the next",
+        .max = 1, .flags = MEMBER_BELOW, .init = "0.99"),
     MEMBER_OWN("freeze.table", "F per epoch: array, file, or mild|mild-early|by_epoch|linear"),
     MEMBER_OWN("freeze.norms", "recorded gradient norms: array of epochs, each an array of layers, or file"),
     MEMBER_OWN("freeze.evidence", "for sim, policy safe: evidence.json of a run, or its object"),

@@ -89,6 +89,30 @@ train gpt safe-cut -n 2 --plan "$tmp/two.plan" "${safe[@]}" --steps 22
 train gpt safe-cut -n 1 --plan "$tmp/one.plan" "${safe[@]}" --resume "$tmp/safe-cut"
 verify "a restart takes the same share" same_run safe-1 safe-cut
 
+# apf: single weights are held. Its state travels with the optimizer's, so bits are equal at any K and over a restart before
+# the first check, between two, and in the warm-up; with a threshold that no weight is below they are those of no freezing.
+apf=(--set freeze.policy=apf --set freeze.max_share=0 --set freeze.apf_every=2 --set freeze.apf_threshold=0.3)
+plan_of single 1 0 --set freeze.policy=apf # the plan counts the memory of apf's state
+plan_of pair 2 0 --set freeze.policy=apf
+train gpt apf-1 -n 1 --plan "$tmp/single.plan" "${apf[@]}"
+train gpt apf-2 -n 2 --plan "$tmp/pair.plan" "${apf[@]}"
+verify "apf: the same bits at K = 1 and 2" same_run apf-1 apf-2
+verify "apf: the summary says what share of the weights it holds" eval 'grep -o "\"weights_held\":[[:space:]]*0\.[0-9]*" "$tmp/apf-1/summary.json" | grep -q "[1-9]"'
+verify "apf: it changes a run, after the warm-up" differ whole apf-1
+for at in 1 7 14 19; do
+    train gpt apf-$at -n 2 --plan "$tmp/pair.plan" "${apf[@]}" --steps $at
+    train gpt apf-$at -n 1 --plan "$tmp/single.plan" "${apf[@]}" --resume "$tmp/apf-$at"
+    verify "apf: stopped at K = 2 after $at steps, resumed at K = 1: the same bits" same_run apf-1 apf-$at
+done
+train gpt apf-none -n 1 --plan "$tmp/single.plan" "${apf[@]}" --set freeze.apf_threshold=1e-30
+verify "apf: where no weight is below the threshold, the bits are those without freezing" same_run whole apf-none
+expect "apf: a threshold above 1" 2 'freeze.apf_threshold must be in .0, 1., got 1.5' "$elapse" train "$tmp/gpt.json" \
+    --out "$tmp/bad" "${apf[@]}" --set freeze.apf_threshold=1.5
+expect "apf: a decay of 1" 2 'freeze.apf_decay must be in .0, 1., got 1' "$elapse" train "$tmp/gpt.json" --out "$tmp/bad" \
+    "${apf[@]}" --set freeze.apf_decay=1
+expect "apf: no checks" 2 'freeze.apf_every must be at least 1, got 0' "$elapse" train "$tmp/gpt.json" --out "$tmp/bad" "${apf[@]}" \
+    --set freeze.apf_every=0
+
 # The simulator follows the ramp: whole steps in the warm-up, then shorter ones, in the end the plan's.
 "$elapse" sim "$tmp/gpt.json" --set model=uniform:layers=8,fwd=1ms,bwd_input=1ms,bwd_weight=1ms,act=1MiB,params=1000 --set cluster=a100-1x4 \
     --set pipeline.num_stages=4 --json >"$tmp/sim.json"

@@ -1110,6 +1110,54 @@ IN_ALL_WAYS(update__many_tensors_in_one_launch, false)
     update_case(OPTIMIZER_LAMB);
 }
 
+/* Policy apf: moves in quarters and averages with halves are exact, so both sides have the same bits. */
+static void apf_case(int64_t num)
+{
+    struct apf_update host = {.num = num}, device = {.num = num};
+    double held[2] = {-1, -1};
+    struct err err = {0};
+    bool some = false;
+    float *moves = host_bytes(num * 4);
+    host.weight = host_bytes(num * 4);
+    host.held = &held[0];
+    device.held = &held[1];
+    device.low = low() ? device_bytes(num * cuda->elem_bytes) : NULL;
+    for (int s = 0; s < APF_STATES; s++) {
+        host.state[s] = host_bytes(num * 4);
+        memset(host.state[s], 0, (size_t)num * 4);
+    }
+    memset(host.weight, 0, (size_t)num * 4);
+    device.weight = up_fp32(host.weight, num);
+    for (int s = 0; s < APF_STATES; s++)
+        device.state[s] = up_fp32(host.state[s], num);
+    for (int step = 0; step < 12; step++) {
+        const struct apf_rule rule = {0.5f, 0.3f, step % 2 == 1, true};
+        for (int64_t i = 0; i < num; i++)
+            moves[i] = (float)((int)((uint64_t)i * 2654435761u >> (step + 3)) % 5 - 2) / 4;
+        float *moves_c = up_fp32(moves, num);
+        cpu->accumulate(cpu, num, moves, host.weight);
+        cuda->accumulate(cuda, num, moves_c, device.weight);
+        cpu->apf(cpu, &rule, &host);
+        cuda->apf(cuda, &rule, &device);
+        assert_int_equal(cuda->sync(cuda, &err), OK);
+        assert_true(held[0] == held[1]);
+        some |= held[0] > 0 && held[0] < (double)num;
+    }
+    assert_true(some || num == 1);
+    assert_memory_equal(down_fp32(device.weight, num), host.weight, (size_t)num * 4);
+    for (int s = 0; s < APF_STATES; s++)
+        assert_memory_equal(down_fp32(device.state[s], num), host.state[s], (size_t)num * 4);
+    if (low())
+        near("rounded", down(device.low, num), host.weight, num, 4e-3);
+    forget();
+}
+
+IN_ALL_WAYS(apf__holds_the_same_weights, false)
+{
+    apf_case(1);
+    apf_case(20001);
+}
+
 static void rows_case(int total, int num, int cols, int off)
 {
     int32_t *rows = host_bytes((int64_t)num * 4);
@@ -1283,6 +1331,7 @@ int main(void)
         cmocka_unit_test(elementwise__sums_copies_and_rounding),
         cmocka_unit_test(optimizers__sgd_adamw_lamb),
         cmocka_unit_test(update__many_tensors_in_one_launch),
+        cmocka_unit_test(apf__holds_the_same_weights),
         cmocka_unit_test(rows__gathered_and_put_back),
         cmocka_unit_test(hold__keeps_what_follows_back_until_its_release),
         cmocka_unit_test(copies__of_pinned_memory_and_of_plain_come_whole),

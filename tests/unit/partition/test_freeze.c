@@ -1,5 +1,6 @@
 /* The freeze policies against the release's goldens, and against numbers worked out by hand. */
 #include "partition/freeze/freeze.h"
+#include "partition/freeze/apf.h"
 #include "tests/unit/fail_malloc.h"
 #include "tests/unit/test.h"
 
@@ -158,6 +159,116 @@ static void autofreeze__freezes_the_layers_below_the_median(void **state)
     assert_memory_equal(got, want, sizeof got);
     run(&spec, 4, 4, rest, got);
     assert_memory_equal(got, want_rest, sizeof got);
+}
+
+enum { CHECKS = 40, INTERVAL = 3 };
+
+/* One weight under apf: moves[] are the optimizer's, of each step; NULL: to 1 and back to 0 in turn.
+ * held[c]: whether check c holds it. */
+static void run_apf(const struct apf_rule *rule, const float *moves, bool *held, float *weight)
+{
+    float state[APF_STATES] = {[APF_BEFORE] = *weight};
+    for (int c = 0; c < CHECKS; c++) {
+        for (int s = 0; s < INTERVAL; s++) {
+            struct apf_rule now = *rule;
+            now.check = s == INTERVAL - 1;
+            if (moves)
+                *weight += moves[c * INTERVAL + s];
+            else if (s == 0)
+                *weight = 1 - *weight;
+            apf_step(&now, weight, state);
+        }
+        held[c] = state[APF_LEFT] > 0;
+    }
+}
+
+/* The second answer: sums over the whole history, in double. False where rounding decides. */
+static bool judge_apf(double decay, double threshold, const float *moves, bool *held,
+                      double *weight)
+{
+    double moved[CHECKS] = {0};
+    int n = 0, period = 0, until = -1; /* the last interval that is held */
+    for (int c = 0; c < CHECKS; c++) {
+        double mean = 0, size = 0;
+        const bool was = c <= until;
+        for (int s = 0; s < INTERVAL && !was; s++)
+            moved[n] += (double)moves[c * INTERVAL + s];
+        *weight += moved[n];
+        n += !was;
+        for (int k = 0; k < n; k++) {
+            mean += (1 - decay) * pow(decay, n - 1 - k) * moved[k];
+            size += (1 - decay) * pow(decay, n - 1 - k) * fabs(moved[k]);
+        }
+        if (fabs(fabs(mean) / size - threshold) < 1e-4)
+            return false;
+        if (!was) {
+            period = fabs(mean) / size < threshold ? period + 1 : period / 2;
+            until = c + period;
+        }
+        held[c] = c < until;
+    }
+    return true;
+}
+
+static void apf__holds_weights_by_their_effective_perturbation(void **state)
+{
+    int judged = 0, held = 0, halved = 0;
+    (void)state;
+    for (int trial = 0; trial < 3000; trial++) {
+        const struct apf_rule rule = {.decay = trial % 2 ? 0.9f : 0.5f,
+                                      .threshold = trial % 3 ? 0.3f : 0.1f,
+                                      .freezes = true};
+        const double drift = 0.3 * random_unit();
+        float moves[CHECKS * INTERVAL], weight = 1;
+        bool got[CHECKS], want[CHECKS];
+        double judge = 1;
+        for (int i = 0; i < CHECKS * INTERVAL; i++)
+            moves[i] = (float)(random_unit() - 0.5 + (i < 60 ? 0 : drift));
+        run_apf(&rule, moves, got, &weight);
+        if (!judge_apf((double)rule.decay, (double)rule.threshold, moves, want, &judge))
+            continue;
+        assert_memory_equal(got, want, sizeof got);
+        assert_true(fabs((double)weight - judge) < 1e-4);
+        judged++;
+        for (int c = 0; c < CHECKS; c++)
+            held += got[c];
+        halved += got[20] && !got[CHECKS - 1];
+    }
+    assert_in_range(judged, 1000, 3000);
+    assert_in_range(held, judged, judged * (CHECKS - 1));
+    assert_true(halved > 100);
+}
+
+/* A weight that moves by 1 and -1 in turn has the perturbation (1 - a) / (1 + a) * (1 - (-a)^n) /
+ * (1 - a^n) after n checks that counted: with a = 0.99 that is 1, then 0.34 at most (n = 3). So it is
+ * held for 1 interval from check 1 on, then 2, 3, ..., each time after an interval of training. One
+ * that moves in one direction is never held; nor is any where nothing freezes. */
+static void apf__holds_longer_each_time_what_moves_to_and_fro(void **state)
+{
+    float on[CHECKS * INTERVAL] = {0}, weight = 0;
+    struct apf_rule rule = {.decay = 0.99f, .threshold = 0.4f, .freezes = true};
+    bool held[CHECKS];
+    (void)state;
+    for (int c = 0; c < CHECKS; c++)
+        on[c * INTERVAL] = 1;
+    run_apf(&rule, NULL, held, &weight);
+    int c = 0;
+    assert_false(held[c++]);
+    for (int period = 1; c < CHECKS; period++) {
+        for (int i = 0; i < period && c < CHECKS; i++)
+            assert_true(held[c++]);
+        if (c < CHECKS)
+            assert_false(held[c++]);
+    }
+    weight = 0;
+    run_apf(&rule, on, held, &weight);
+    for (int i = 0; i < CHECKS; i++)
+        assert_false(held[i]);
+    assert_true(weight == CHECKS);
+    rule.freezes = false;
+    run_apf(&rule, NULL, held, &weight);
+    for (int i = 0; i < CHECKS; i++)
+        assert_false(held[i]);
 }
 
 static void relative_change__takes_the_first_of_equal_changes(void **state)
@@ -395,9 +506,10 @@ static void decide__starts_policies_behind_the_warmup(void **state)
         run(&spec, LAYERS, EPOCHS, norms, got);
         for (int e = 0; e < EPOCHS; e++)
             assert_int_equal(got[e], e < WARMUP ? 0 : want[e - WARMUP]);
-        /* safe has no evidence here, and timed freezes no prefix */
+        /* safe has no evidence here, and timed and apf freeze no prefix */
         assert_int_equal(want[EPOCHS - WARMUP - 1] > 0,
-                         policy != FREEZE_NONE && policy != FREEZE_SAFE && policy != FREEZE_TIMED);
+                         policy != FREEZE_NONE && policy != FREEZE_SAFE && policy != FREEZE_TIMED &&
+                             policy != FREEZE_APF);
     }
 }
 
@@ -548,6 +660,8 @@ int main(void)
         cmocka_unit_test(gradient_norm__caps_at_the_exact_share_for_every_ratio),
         cmocka_unit_test(relative_change__freezes_up_to_the_first_layer_at_the_median),
         cmocka_unit_test(autofreeze__freezes_the_layers_below_the_median),
+        cmocka_unit_test(apf__holds_weights_by_their_effective_perturbation),
+        cmocka_unit_test(apf__holds_longer_each_time_what_moves_to_and_fro),
         cmocka_unit_test(relative_change__takes_the_first_of_equal_changes),
         cmocka_unit_test(relative_change__survives_norms_of_zero),
         cmocka_unit_test(table__repeats_its_last_entry_and_may_go_down),

@@ -314,7 +314,7 @@ static void job_load__names_file_key_value_and_limit_when_refusing(void **state)
     refuses(
         "freeze.alfa=1", ERR_INPUT, "--set: unknown key 'freeze.alfa', nearest is 'freeze.alpha'",
         "valid keys of freeze: policy alpha max_loss min_active warmup every_steps record probe "
-        "anneal max_share choice rescale table norms evidence");
+        "anneal max_share choice rescale apf_every apf_threshold apf_decay table norms evidence");
     refuses("pipelin.num_stages=1", ERR_INPUT,
             "--set: unknown key 'pipelin.num_stages', nearest is 'pipeline.num_stages'", NULL);
     refuses("pipeline.num_stages=0", ERR_INPUT,
