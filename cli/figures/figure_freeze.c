@@ -6,6 +6,7 @@
 
 #include "cli/figures/figure_draw.h"
 #include "profiles/job/job_json.h"
+#include "partition/search/turn.h"
 #include "profiles/json/json.h"
 
 /* --- freeze ---------------------------------------------------------------------------------- */
@@ -70,6 +71,44 @@ static void write_cells(FILE *out, const struct run_rows *rows, int num_layers, 
     fputs("EOD\n", out);
 }
 
+/* The share of its weight gradients that a plan leaves out of a layer. */
+static double share_of_layer(const struct plan *plan, const struct model *model, int layer)
+{
+    double sum = 0;
+    int items = 0;
+    for (int s = 0; s < plan->num_stages; s++)
+        for (int i = plan->first_item[s]; i < plan->first_item[s + 1]; i++)
+            if (model->items[i].layer == layer) {
+                sum += shares_mean(&plan->shares, s);
+                items++;
+            }
+    return items ? sum / items : 0;
+}
+
+/* By epoch, the plan's shares times the mean of the ramp at its begin and end. Returns whether there
+ * are any. */
+static bool write_shares(FILE *out, const struct subject *s)
+{
+    const struct job *job = &s->job;
+    int64_t step = 0;
+    bool any = false;
+    fputs("$shares << EOD\n", out);
+    for (int64_t e = 0; s->plan && s->plan->shares.share && e < s->rows.num_epochs; e++) {
+        const struct epoch_row *row = &s->rows.epochs[e];
+        const double ramp = (turn_ramp(job, step, row->epoch, 0, 1) +
+                             turn_ramp(job, step + row->steps, row->epoch, 1, 1)) /
+                            2;
+        step += row->steps;
+        for (int l = (int)row->frozen_layers; l < s->model->num_layers; l++) {
+            const double share = ramp * share_of_layer(s->plan, s->model, l);
+            any = any || share > 0;
+            fprintf(out, "%lld %d %.4f\n", (long long)row->epoch, l, share);
+        }
+    }
+    fputs("0 0 0\nEOD\n", out);
+    return any;
+}
+
 enum status figure_freeze(struct figure_call *call, struct err *err)
 {
     struct subject *s = &call->subjects[0];
@@ -85,11 +124,19 @@ enum status figure_freeze(struct figure_call *call, struct err *err)
     rc = find_norms(s, model->num_layers, &norms, &num_turns, err);
     if (rc != OK)
         return rc;
+    if (s->job.freeze.max_share > 0 && s->job.freeze.policy != FREEZE_SAFE &&
+        s->kind != SUBJECT_RECORD)
+        rc = subject_simulate(s, err); /* for the plan */
+    if (rc != OK) {
+        free(norms);
+        return rc;
+    }
     FILE *out = figure_begin(call, 1000, 420);
+    const bool shared = write_shares(out, s);
     write_cells(out, &s->rows, model->num_layers, norms, num_turns);
-    fprintf(out, "epochs = %lld\nlayers = %d\nnorms = %d\n",
+    fprintf(out, "epochs = %lld\nlayers = %d\nnorms = %d\nshared = %d\n",
             (long long)s->rows.epochs[s->rows.num_epochs - 1].epoch + 1, model->num_layers,
-            norms != NULL);
+            norms != NULL, shared);
     figure_text(call, "heading", "%s: frozen layers by epoch%s", s->word,
                 norms ? ", over the gradient norms" : "");
     free(norms);

@@ -72,6 +72,8 @@ drawn "memory of each device" 'rank 3: at most' 'limit 16.0 GiB' 'memory, (K|M|G
 drawn "traffic between devices" 'from device' 'to device' 'bytes between devices' -- "$elapse" plot traffic "$tmp/plan.json"
 drawn "the stages of a cut" '[0-9]+ items' 'mean of the stages' -- "$elapse" plot partition "$job"
 drawn "frozen layers" 'frozen prefix F' -- "$elapse" plot freeze "$tmp/sims.db"
+drawn "and shares of weight gradients by the ramp" 'share left out' -- "$elapse" plot freeze "$job" --set freeze.policy=timed \
+    --set train.epochs=5 --set freeze.max_share=0.5
 drawn "the parts of elastic training" 'best static plan' 'freezing' -- "$elapse" plot breakdown "$job"
 expect "of a job that freezes nothing" 1 'freezes nothing' "$elapse" plot breakdown "$job" --set freeze.policy=none -o "$tmp/no.svg"
 drawn "the bubble" 'K=2 gpipe' 'K=8 1f1b' 'micro-batches of a step, M' -- "$elapse" plot bubble "$job" --set train.batch.per_pipeline=32
