@@ -387,11 +387,33 @@ static bool is_folder(const char *path)
     return !strchr(name, '.');
 }
 
+/* The folder of the output and the file of its weights; the caller frees both, also after a failure. */
+static enum status name_outputs(const char *path, bool folder, bool adapter, char **into,
+                                char **weights, struct err *err)
+{
+    const char *slash = strrchr(path, '/');
+    if (folder) {
+        const char *const name = adapter ? "adapter_model" : "model";
+        *into = strdup(path);
+        if (!*into || asprintf(weights, "%s/%s.safetensors", path, name) < 0)
+            return err_nomem(err);
+        return folders_make(path, true, err);
+    }
+    *into = !slash ? strdup(".") : strndup(path, slash > path ? (size_t)(slash - path) : 1);
+    *weights = strdup(path);
+    if (!*into || !*weights)
+        return err_nomem(err);
+    if (strcmp(slash ? slash + 1 : path, "config.json") != 0)
+        return OK;
+    err_set(err, ERR_INPUT, "'%s' would overwrite the weights' description", path);
+    err_hint(err, "give the weights another name");
+    return ERR_INPUT;
+}
+
 enum status checkpoint_export(const char *dir, const char *path, enum export_form form,
                               struct export_answer *answer, struct err *err)
 {
     const bool folder = is_folder(path), stream = !folder && file_is_stream(path);
-    const char *slash = strrchr(path, '/');
     struct json *manifest = NULL;
     struct adapted adapted = {0};
     char *into = NULL, *weights = NULL;
@@ -408,24 +430,9 @@ enum status checkpoint_export(const char *dir, const char *path, enum export_for
                      dir);
     if (rc != OK)
         goto out;
-    if (folder) {
-        into = strdup(path);
-        if (!into ||
-            asprintf(&weights, "%s/%s.safetensors", path, alone ? "adapter_model" : "model") < 0)
-            rc = err_nomem(err);
-        THEN(folders_make(path, true, err));
-    } else {
-        into = !slash ? strdup(".") : strndup(path, slash > path ? (size_t)(slash - path) : 1);
-        weights = strdup(path);
-        if (!into || !weights)
-            rc = err_nomem(err);
-        if (rc == OK && strcmp(slash ? slash + 1 : path, "config.json") == 0) {
-            rc = err_set(err, ERR_INPUT, "'%s' would overwrite the weights' description", path);
-            err_hint(err, "give the weights another name");
-        }
-        if (rc == OK && !stream && json_get(manifest, "config"))
-            rc = check_beside(json_get(manifest, "config"), into, err);
-    }
+    rc = name_outputs(path, folder, alone, &into, &weights, err);
+    if (!folder && !stream && json_get(manifest, "config"))
+        THEN(check_beside(json_get(manifest, "config"), into, err));
     if (rc == OK && !stream)
         rc = output_check(weights, err);
     THEN(write_weights(dir, weights, &adapted, form, &answer->num_tensors, err));

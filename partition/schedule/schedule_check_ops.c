@@ -96,6 +96,20 @@ static enum status see_whole(struct check *check, int rank, struct op op, struct
     }
 }
 
+static enum status see_backward(struct check *check, int rank, struct op op, struct err *err)
+{
+    struct stage_state *stage = &check->stages[op.stage];
+    const bool folded = input_is_folded(check->schedule, op.stage);
+    enum status rc = OK;
+    if (op.kind == OP_I && folded)
+        return unexpected(rank, op, "the stage has no input half", err);
+    if (op.kind != OP_W && !folded)
+        rc = see_half(rank, op, &stage->next_input, err);
+    if (op.kind != OP_I)
+        THEN(see_half(rank, op, &stage->next_weight, err));
+    return rc;
+}
+
 static enum status see(struct check *check, int rank, struct op op, struct err *err)
 {
     const struct schedule *schedule = check->schedule;
@@ -115,10 +129,8 @@ static enum status see(struct check *check, int rank, struct op op, struct err *
         return low ? see_whole(check, rank, op, err)
                    : unexpected(rank, op, "it needs a microbatch", err);
     }
-    struct stage_state *stage = &check->stages[op.stage];
     uint8_t *bits = cell(check, op.stage, op.microbatch);
     const bool frozen = is_frozen(schedule, op.stage);
-    enum status rc = OK;
     switch (op.kind) {
     case OP_F:
     case OP_Z:
@@ -126,20 +138,13 @@ static enum status see(struct check *check, int rank, struct op op, struct err *
             return unexpected(rank, op, frozen ? "the stage is frozen" : "the stage is active",
                               err);
         }
-        stage->num_forward++;
+        check->stages[op.stage].num_forward++;
         return see_bit(rank, op, bits, F_SEEN, err);
     case OP_B:
     case OP_I:
     case OP_W:
-        if (frozen)
-            return unexpected(rank, op, "the stage is frozen", err);
-        if (op.kind == OP_I && input_is_folded(schedule, op.stage))
-            return unexpected(rank, op, "the stage has no input half", err);
-        if (op.kind != OP_W && !input_is_folded(schedule, op.stage))
-            rc = see_half(rank, op, &stage->next_input, err);
-        if (op.kind != OP_I && rc == OK)
-            rc = see_half(rank, op, &stage->next_weight, err);
-        return rc;
+        return frozen ? unexpected(rank, op, "the stage is frozen", err)
+                      : see_backward(check, rank, op, err);
     case OP_R:
         return schedule_recomputes(schedule, op) ? see_bit(rank, op, bits, R_SEEN, err)
                                                  : unexpected(rank, op, "its stash is kept", err);

@@ -49,8 +49,10 @@ static int min_int(int a, int b)
     return a < b ? a : b;
 }
 
-/* `warm` forwards, then one forward and one backward in turn. */
-static void write_in_turn(struct writer *to, int warm)
+/* `warm` forwards, then one forward and one backward in turn. delay >= 0: the backward is split, and W
+ * follows its I with a delay of that many further I's. */
+enum { WHOLE = -1 };
+static void write_in_turn(struct writer *to, int warm, int delay)
 {
     const int M = to->M, r = to->r;
     warm = min_int(M, warm);
@@ -59,13 +61,17 @@ static void write_in_turn(struct writer *to, int warm)
     for (int m = 0; m < M; m++) {
         if (m + warm < M)
             emit(to, OP_F, r, m + warm);
-        emit(to, OP_B, r, m);
+        emit(to, delay < 0 ? OP_B : OP_I, r, m);
+        if (delay >= 0 && m >= delay)
+            emit(to, OP_W, r, m - delay);
     }
+    for (int m = M > delay ? M - delay : 0; delay >= 0 && m < M; m++)
+        emit(to, OP_W, r, m);
 }
 
 static void write_1f1b(struct writer *to)
 {
-    write_in_turn(to, to->K - 1 - to->r);
+    write_in_turn(to, to->K - 1 - to->r, WHOLE);
 }
 
 /* Twice the forwards of 1f1b before the first backward, so that a forward is computed before its
@@ -73,37 +79,19 @@ static void write_1f1b(struct writer *to)
  * 2 (K - r) - 1 micro-batches in flight. */
 static void write_eager_1f1b(struct writer *to)
 {
-    write_in_turn(to, 2 * (to->K - 1 - to->r));
+    write_in_turn(to, 2 * (to->K - 1 - to->r), WHOLE);
 }
 
-/* 1F1B with the backward split. W follows its I with a delay of `delay` further I's. */
-static void write_halves(struct writer *to, int warm, int delay)
-{
-    const int M = to->M, r = to->r;
-    warm = min_int(M, warm);
-    for (int m = 0; m < warm; m++)
-        emit(to, OP_F, r, m);
-    for (int m = 0; m < M; m++) {
-        if (m + warm < M)
-            emit(to, OP_F, r, m + warm);
-        emit(to, OP_I, r, m);
-        if (m >= delay)
-            emit(to, OP_W, r, m - delay);
-    }
-    for (int m = M > delay ? M - delay : 0; m < M; m++)
-        emit(to, OP_W, r, m);
-}
-
-/* The memory of 1F1B. */
+/* 1F1B with the backward split, and its memory. */
 static void write_zb_h1(struct writer *to)
 {
-    write_halves(to, to->K - 1 - to->r, to->r);
+    write_in_turn(to, to->K - 1 - to->r, to->r);
 }
 
 /* The W's fill the bubble, and 2K - 1 micro-batches are in flight. */
 static void write_zb_h2(struct writer *to)
 {
-    write_halves(to, 2 * (to->K - 1 - to->r), 2 * to->r);
+    write_in_turn(to, 2 * (to->K - 1 - to->r), 2 * to->r);
 }
 
 /* The position of a walk over (chunk, micro-batch): group by group of micro-batches, and within a

@@ -398,6 +398,31 @@ static int devices_per_node(const struct cluster *cluster)
     return most;
 }
 
+/* Say how the profile's machine differs from the one that is asked about. */
+static void write_note(const struct profile *profile, const struct model *model,
+                       const struct cost_query *query, const struct combo *combo, int64_t ranks,
+                       const struct kind_cost *kind, char note[256])
+{
+    if (query->threads && combo->threads && combo->threads != query->threads)
+        snprintf(note, 256, "profile '%s' was measured with %lld threads a rank, not %d",
+                 profile->info.name, (long long)combo->threads, query->threads);
+    else if (strcmp(profile->info.source, "published") != 0 && combo->ranks != ranks)
+        snprintf(note, 256, "profile '%s' was measured with %lld busy ranks a node, not %lld",
+                 profile->info.name, (long long)combo->ranks, (long long)ranks);
+    else if (strcmp(profile->info.source, "published") != 0 && kind->dropout_unknown)
+        snprintf(note, 256, "profile '%s' was measured with%s dropout: 'elapse profile%s' with%s",
+                 profile->info.name, query->dropout ? "out" : "",
+                 query->dropout ? " --dropout" : "", query->dropout ? "" : "out");
+    else if (rest_unknown(kind, model))
+        snprintf(note, 256,
+                 "profile '%s' has no bwd_rest time of the first trained item after frozen "
+                 "layers; its bwd_input time is used instead",
+                 profile->info.name);
+    else if (kind->spread > PROFILE_NOISY)
+        snprintf(note, 256, "profile '%s' is noisy: p10 to p90 spans %.0f %% of the median",
+                 profile->info.name, 100 * kind->spread);
+}
+
 enum status kind_cost_build(const struct profile *profile, const struct model *model,
                             const struct cluster *cluster, const struct cost_query *query,
                             struct kind_cost *kind, char note[256], struct err *err)
@@ -459,23 +484,6 @@ enum status kind_cost_build(const struct profile *profile, const struct model *m
         profile_bits_independent_of_row_count(&profile->info, query->dtype);
     snprintf(kind->kind, sizeof kind->kind, "%s", profile->info.device_kind);
     snprintf(kind->profile, sizeof kind->profile, "%s", profile->info.name);
-    if (query->threads && combos[c].threads && combos[c].threads != query->threads)
-        snprintf(note, 256, "profile '%s' was measured with %lld threads a rank, not %d",
-                 profile->info.name, (long long)combos[c].threads, query->threads);
-    else if (strcmp(profile->info.source, "published") != 0 && combos[c].ranks != ranks)
-        snprintf(note, 256, "profile '%s' was measured with %lld busy ranks a node, not %lld",
-                 profile->info.name, (long long)combos[c].ranks, (long long)ranks);
-    else if (strcmp(profile->info.source, "published") != 0 && kind->dropout_unknown)
-        snprintf(note, 256, "profile '%s' was measured with%s dropout: 'elapse profile%s' with%s",
-                 profile->info.name, query->dropout ? "out" : "",
-                 query->dropout ? " --dropout" : "", query->dropout ? "" : "out");
-    else if (rest_unknown(kind, model))
-        snprintf(note, 256,
-                 "profile '%s' has no bwd_rest time of the first trained item after frozen "
-                 "layers; its bwd_input time is used instead",
-                 profile->info.name);
-    else if (kind->spread > PROFILE_NOISY)
-        snprintf(note, 256, "profile '%s' is noisy: p10 to p90 spans %.0f %% of the median",
-                 profile->info.name, 100 * kind->spread);
+    write_note(profile, model, query, &combos[c], ranks, kind, note);
     return OK;
 }

@@ -649,17 +649,12 @@ static enum status add_layout(struct command_flags *f, int num_devices, struct c
 
 /* --- training ------------------------------------------------------------------------------------ */
 
-static void add_train(struct command_flags *f, struct json *job)
+static void add_formats(const struct command_flags *f, struct json *job)
 {
     const bool fp8 = flag_given(f, "fp8-format") || flag_given(f, "fp8");
     const bool fp4 = flag_given(f, "fp4-format") || flag_given(f, "fp4");
     const bool fp16 = flag_on(f, "fp16");
     const char *const narrow = flag_is(f, "fp8-recipe", "mxfp8") ? "mxfp8" : "fp8";
-    const bool tensor = flag_on(f, "tp-comm-overlap");
-    const bool experts = flag_on(f, "overlap-moe-expert-parallel-comm");
-    const bool unfused = flag_is(f, "attention-backend", "unfused") ||
-                         flag_is(f, "attention-backend", "local") ||
-                         (flag_is(f, "transformer-impl", "local") && !flag_on(f, "use-flash-attn"));
     job_set(job, "train.dtype",
             fp4                  ? "nvfp4"
             : fp8                ? narrow
@@ -670,18 +665,6 @@ static void add_train(struct command_flags *f, struct json *job)
         job_set(job, "train.fp8_scaling",
                 !flag_given(f, "fp8-recipe") || flag_is(f, "fp8-recipe", "delayed") ? "delayed"
                                                                                     : "current");
-    job_set(job, "train.framework", "megatron-te");
-    job_set(job, "train.overlap",
-            tensor && experts ? "all"
-            : tensor          ? "tensor"
-            : experts         ? "experts"
-                              : "none");
-    job_set(job, "train.attention", unfused ? "unfused" : "fused");
-    char text[32];
-    snprintf(text, sizeof text, "%.17g", flag_real(f, "hidden-dropout", 0.1));
-    job_set(job, "train.dropout", text);
-    snprintf(text, sizeof text, "%.17g", flag_real(f, "clip-grad", 1.0));
-    job_set(job, "train.clip_norm", text);
     /* The optimizer's gradients are fp32. Narrower ones are copied, unless it takes them as they are. */
     if (flag_on(f, "grad-reduce-in-bf16") ||
         (fp16 && !flag_on(f, "accumulate-allreduce-grads-in-fp32"))) {
@@ -689,9 +672,15 @@ static void add_train(struct command_flags *f, struct json *job)
         job_set(job, "train.gradient_copy",
                 flag_on(f, "use-precision-aware-optimizer") ? "false" : "true");
     }
+}
+
+static void add_optimizer(struct command_flags *f, struct json *job)
+{
     const char *const moment = flag_word(f, "exp-avg-dtype", "fp32"), *const square = flag_word(
                                                                           f, "exp-avg-sq-dtype",
                                                                           "fp32");
+    const char *const optimizer = flag_word(f, "optimizer", "adam");
+    const bool muon = strstr(optimizer, "muon") != NULL, lion = strcmp(optimizer, "lion") == 0;
     if (strcmp(moment, "bf16") == 0 && strcmp(square, "bf16") == 0)
         job_set(job, "train.optimizer.state_dtype", "bf16");
     else if (strcmp(moment, "fp32") != 0 || strcmp(square, "fp32") != 0)
@@ -699,8 +688,6 @@ static void add_train(struct command_flags *f, struct json *job)
                        "--exp-avg-dtype %.20s, --exp-avg-sq-dtype %.20s: moments have 4 bytes "
                        "(today needs less memory)",
                        moment, square);
-    const char *const optimizer = flag_word(f, "optimizer", "adam");
-    const bool muon = strstr(optimizer, "muon") != NULL, lion = strcmp(optimizer, "lion") == 0;
     job_set(job, "train.optimizer.kind",
             strcmp(optimizer, "sgd") == 0 || muon || lion ? "sgd" : "adamw");
     if (muon)
@@ -710,6 +697,34 @@ static void add_train(struct command_flags *f, struct json *job)
                        optimizer);
     else if (strcmp(optimizer, "soap") == 0)
         flags_left_out(f, "--optimizer soap: adamw is counted (today is slower, with more memory)");
+}
+
+static void add_real(const struct command_flags *f, const char *flag, double fallback,
+                     const char *key, struct json *job)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.17g", flag_real(f, flag, fallback));
+    job_set(job, key, text);
+}
+
+static void add_train(struct command_flags *f, struct json *job)
+{
+    const bool tensor = flag_on(f, "tp-comm-overlap");
+    const bool experts = flag_on(f, "overlap-moe-expert-parallel-comm");
+    const bool unfused = flag_is(f, "attention-backend", "unfused") ||
+                         flag_is(f, "attention-backend", "local") ||
+                         (flag_is(f, "transformer-impl", "local") && !flag_on(f, "use-flash-attn"));
+    add_formats(f, job);
+    job_set(job, "train.framework", "megatron-te");
+    job_set(job, "train.overlap",
+            tensor && experts ? "all"
+            : tensor          ? "tensor"
+            : experts         ? "experts"
+                              : "none");
+    job_set(job, "train.attention", unfused ? "unfused" : "fused");
+    add_real(f, "hidden-dropout", 0.1, "train.dropout", job);
+    add_real(f, "clip-grad", 1.0, "train.clip_norm", job);
+    add_optimizer(f, job);
     const char *const graphs = flag_word(f, "cuda-graph-impl", "none");
     if (strcmp(graphs, "full_iteration") == 0)
         job_set(job, "train.cuda_graphs", "step");

@@ -311,21 +311,31 @@ static void write_megatron_format(const struct writer *w)
         fprintf(w->out, "--grad-reduce-in-bf16\n");
 }
 
-static void write_megatron(const struct writer *w)
+static void write_megatron_recompute(const struct writer *w)
+{
+    const struct plan *p = w->plan;
+    FILE *out = w->out;
+    if (p->recompute == RECOMPUTE_SELECTIVE)
+        fprintf(out, "--recompute-granularity selective\n");
+    if (p->recompute == RECOMPUTE_NORMS)
+        fprintf(out, "--recompute-granularity selective\n--recompute-modules layernorm%s%s\n",
+                w->model->experts > 0 ? " moe_act" : "",
+                w->model->kv_rank > 0 ? " mla_up_proj" : "");
+    int again = 0;
+    for (int s = 0; s < p->num_stages && again_by_layer(p); s++)
+        again = p->recompute_layers[s] > again ? p->recompute_layers[s] : again;
+    if (again > 0)
+        fprintf(out,
+                "--recompute-granularity full\n--recompute-method block\n"
+                "--recompute-num-layers %d\n",
+                again);
+}
+
+static void write_megatron_layout(const struct writer *w)
 {
     const struct plan *p = w->plan;
     const int chunks = p->num_stages / p->num_ranks;
     FILE *out = w->out;
-    if (megatron_has(w->model))
-        write_megatron_model(w);
-    else
-        lacks(w, w->model->family == FAMILY_BERT
-                     ? "the model: pretrain_bert.py has heads for masked tokens and sentences alone"
-                 : w->model->family == FAMILY_VIT
-                     ? "the model: Megatron-LM's programs for images are not written"
-                     : "the model: only GPT's, BERT's and Llama's kin are written");
-    fprintf(out, "--micro-batch-size %" PRId64 "\n--global-batch-size %" PRId64 "\n",
-            p->microbatches.size, plan_samples(p));
     fprintf(out, "--tensor-model-parallel-size %d\n--pipeline-model-parallel-size %d\n",
             layout_tensor(&p->layout), p->num_ranks);
     if (!even(p, w->model))
@@ -354,20 +364,24 @@ static void write_megatron(const struct writer *w)
         lacks(w, "pipeline.offload with pipeline.shard none: its optimizer there is divided");
     if (p->bucket_bytes > 0)
         fprintf(out, "--overlap-grad-reduce\n--ddp-bucket-size %" PRId64 "\n", p->bucket_bytes / 4);
-    if (p->recompute == RECOMPUTE_SELECTIVE)
-        fprintf(out, "--recompute-granularity selective\n");
-    if (p->recompute == RECOMPUTE_NORMS)
-        fprintf(out, "--recompute-granularity selective\n--recompute-modules layernorm%s%s\n",
-                w->model->experts > 0 ? " moe_act" : "",
-                w->model->kv_rank > 0 ? " mla_up_proj" : "");
-    int again = 0;
-    for (int s = 0; s < p->num_stages && again_by_layer(p); s++)
-        again = p->recompute_layers[s] > again ? p->recompute_layers[s] : again;
-    if (again > 0)
-        fprintf(out,
-                "--recompute-granularity full\n--recompute-method block\n"
-                "--recompute-num-layers %d\n",
-                again);
+}
+
+static void write_megatron(const struct writer *w)
+{
+    const struct plan *p = w->plan;
+    FILE *out = w->out;
+    if (megatron_has(w->model))
+        write_megatron_model(w);
+    else
+        lacks(w, w->model->family == FAMILY_BERT
+                     ? "the model: pretrain_bert.py has heads for masked tokens and sentences alone"
+                 : w->model->family == FAMILY_VIT
+                     ? "the model: Megatron-LM's programs for images are not written"
+                     : "the model: only GPT's, BERT's and Llama's kin are written");
+    fprintf(out, "--micro-batch-size %" PRId64 "\n--global-batch-size %" PRId64 "\n",
+            p->microbatches.size, plan_samples(p));
+    write_megatron_layout(w);
+    write_megatron_recompute(w);
     write_megatron_format(w);
     fprintf(out, "--optimizer %s\n",
             w->job->train.optimizer.kind == OPTIMIZER_SGD ? "sgd" : "adam");

@@ -747,6 +747,23 @@ static enum status read_above_0(const struct json *object, const char *key, cons
     return OK;
 }
 
+static enum rope_kind rope_kind(const char *name)
+{
+    static const struct {
+        const char *name;
+        enum rope_kind kind;
+    } kinds[] = {
+        {"default", ROPE_PLAIN },
+        {"linear",  ROPE_LINEAR},
+        {"llama3",  ROPE_LLAMA3},
+        {"yarn",    ROPE_YARN  },
+    };
+    for (size_t i = 0; name && i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(name, kinds[i].name) == 0)
+            return kinds[i].kind;
+    return name ? ROPE_OTHER : ROPE_PLAIN;
+}
+
 /* Rotary positions: transformers 5 has all in rope_parameters, before it rope_theta stood beside
  * rope_scaling. The formulas of the scalings are in exec/stage/rope.c. */
 static enum status read_rope(const struct json *object, const char *file, struct rope *rope,
@@ -786,11 +803,7 @@ static enum status read_rope(const struct json *object, const char *file, struct
     if (rc != OK)
         return rc;
     const struct json *truncate = scaled ? json_get(params, "truncate") : NULL;
-    rope->kind = !name || strcmp(name, "default") == 0 ? ROPE_PLAIN
-                 : strcmp(name, "linear") == 0         ? ROPE_LINEAR
-                 : strcmp(name, "llama3") == 0         ? ROPE_LLAMA3
-                 : strcmp(name, "yarn") == 0           ? ROPE_YARN
-                                                       : ROPE_OTHER;
+    rope->kind = rope_kind(name);
     if (part != 1.0 || (truncate && !json_true(truncate)))
         rope->kind = ROPE_OTHER;
     if (rope->kind == ROPE_PLAIN || rope->kind == ROPE_OTHER) {
@@ -1135,53 +1148,73 @@ static enum status read_hybrid(const struct json *object, const char *type, cons
     return rc;
 }
 
-/* Read the settings of a decoder that are not one number per key. */
-static enum status read_decoder(const struct json *object, const char *type, const char *file,
-                                struct model_spec *spec, struct err *err)
+static bool is_type(const char *type, const char *name)
+{
+    return strcmp(type, name) == 0;
+}
+
+/* What keys say of a decoder's blocks beside numbers. */
+static void read_block(const struct json *object, const char *type, struct block *block)
 {
     const struct json *parallel = json_get(object, "use_parallel_residual");
     const struct json *cap = json_get(object, "final_logit_softcapping");
-    const struct json *project = json_get(object, "word_embed_proj_dim");
     const struct json *window = json_get(object, "sliding_window");
-    struct block *block = &spec->block;
-    enum status rc = OK;
+    const bool qk_norm = json_true(json_get(object, "use_qk_norm"));
     if (window && !is_set(window))
         block->window = 0;
-    if (strcmp(type, "gpt_neox") == 0 && parallel && !json_true(parallel))
+    if (strncmp(type, "qwen", 4) == 0 && !json_true(json_get(object, "use_sliding_window")))
+        block->window = 0;
+    if (is_type(type, "gpt_neox") && parallel && !json_true(parallel))
         block->places = NORMS_BEFORE;
-    if (strcmp(type, "cohere") == 0 && json_true(json_get(object, "use_qk_norm")))
+    if (is_type(type, "cohere") && qk_norm)
         block->qk_norm = QK_NORM_FULL;
-    if (strcmp(type, "glm4_moe") == 0 && json_true(json_get(object, "use_qk_norm")))
+    if (is_type(type, "glm4_moe") && qk_norm)
         block->qk_norm = QK_NORM_HEAD;
-    if (strcmp(type, "qwen2_moe") == 0)
-        rc = share_experts(file, spec, err);
-    if (strcmp(type, "llama4_text") == 0)
-        spec->shared_experts = 1;
-    if (strcmp(type, "gptj") == 0 || strcmp(type, "codegen") == 0)
-        rc = read_int(object, "n_inner", spec->hidden <= INT32_MAX / 4 ? 4 * spec->hidden : 0, file,
-                      &spec->mlp, err);
+    if (cap && strstr(type, "gemma"))
+        block->softcap = is_set(cap);
+}
+
+/* The MLP's width, the experts and the layers that have them, where keys do not give them alone. */
+static enum status read_mlp(const struct json *object, const char *type, const char *file,
+                            struct model_spec *spec, struct err *err)
+{
     const struct json *last = json_get(object, "moe_layer_end_index");
+    const int four = spec->hidden <= INT32_MAX / 4 ? 4 * spec->hidden : 0;
+    enum status rc = OK;
     int64_t at = 0;
-    if (strcmp(type, "ernie4_5_moe") == 0 && last && json_int64(last, &at) && at != -1 &&
+    if (is_type(type, "qwen2_moe"))
+        rc = share_experts(file, spec, err);
+    if (is_type(type, "llama4_text"))
+        spec->shared_experts = 1;
+    if (is_type(type, "gptj") || is_type(type, "codegen"))
+        rc = read_int(object, "n_inner", four, file, &spec->mlp, err);
+    if (is_type(type, "bloom"))
+        spec->mlp = four;
+    if (is_type(type, "ernie4_5_moe") && last && json_int64(last, &at) && at != -1 &&
         at != spec->num_layers - 1)
         rc = err_set(err, ERR_INPUT, "%s: moe_layer_end_index must be the last layer, %d, got %lld",
                      file, spec->num_layers - 1, (long long)at);
     THEN(read_mlp_types(json_get(object, "mlp_layer_types"), file, spec, err));
-    if (cap && strstr(type, "gemma"))
-        block->softcap = is_set(cap);
-    if (strncmp(type, "qwen", 4) == 0 && !json_true(json_get(object, "use_sliding_window")))
-        block->window = 0;
-    if (strcmp(type, "bloom") == 0)
-        spec->mlp = spec->hidden <= INT32_MAX / 4 ? 4 * spec->hidden : 0;
-    if (strcmp(type, "falcon") == 0)
-        rc = read_falcon(object, file, spec, err);
+    return rc;
+}
+
+/* Read the settings of a decoder that are not one number per key. */
+static enum status read_decoder(const struct json *object, const char *type, const char *file,
+                                struct model_spec *spec, struct err *err)
+{
+    const struct json *project = json_get(object, "word_embed_proj_dim");
     int64_t width = 0;
-    if (strcmp(type, "opt") == 0 && project && json_int64(project, &width) && width != spec->hidden)
+    read_block(object, type, &spec->block);
+    enum status rc = read_mlp(object, type, file, spec, err);
+    if (is_type(type, "falcon"))
+        THEN(read_falcon(object, file, spec, err));
+    if (rc == OK && is_type(type, "opt") && project && json_int64(project, &width) &&
+        width != spec->hidden)
         rc = err_set(err, ERR_INPUT, "%s: word_embed_proj_dim must be hidden_size %d, got %lld",
                      file, spec->hidden, (long long)width);
     if (spec->state.kind != MIXER_NONE)
         return rc == OK ? read_hybrid(object, type, file, spec, err) : rc;
-    for (int i = 0; i < NUM_DECODER_KEYS && rc == OK && block->window > 0; i++)
+    for (int i = 0; i < NUM_DECODER_KEYS && rc == OK && spec->block.window > 0; i++)
         if (strcmp(decoder_keys[i].key, "layer_types") == 0 &&
             has_word(decoder_keys[i].types, type))
             rc = read_layer_types(json_get(object, "layer_types"), file, spec, err);

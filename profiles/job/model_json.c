@@ -250,6 +250,39 @@ static enum status read_uniform(const struct json *object, struct model *model, 
     return model_parse(text, model, err);
 }
 
+static enum status read_family(const struct json *object, const char *file, const char *key,
+                               int elem_bytes, struct model *model, struct err *err);
+
+/* The preset is a MODEL text with modifiers: "vit-b16:classes=10", "uniform:...". Read it as an object
+ * with the modifiers as keys; keys that the object itself has count more. */
+static enum status read_modified(const struct json *object, const char *preset, const char *file,
+                                 const char *key, int elem_bytes, struct model *model,
+                                 struct err *err)
+{
+    char head[64], word[32], value[64];
+    struct err inner = {0};
+    snprintf(head, sizeof head, "%.*s", (int)strcspn(preset, ":,"), preset);
+    const char *const start = strpbrk(preset, ":,") + 1;
+    struct json *copy = json_object_new();
+    json_add_string(copy, "preset", head);
+    enum status rc = OK;
+    for (const char *list = start; rc == OK && *list;) {
+        rc = model_next_modifier(start, &list, head, word, value, &inner);
+        if (rc == OK && (strcmp(word, "preset") == 0 || strcmp(word, "family") == 0))
+            rc = err_set(&inner, ERR_INPUT, "model '%s' has no key '%s'", head, word);
+        if (rc == OK)
+            json_add_string(copy, word, value);
+    }
+    for (struct json *m = json_first(object); m && rc == OK; m = json_next(m))
+        if (strcmp(json_key(m), "preset") != 0)
+            json_add_copy(copy, json_key(m), m);
+    THEN(json_check(copy, &inner));
+    rc = rc == OK ? read_family(copy, file, key, elem_bytes, model, err)
+                  : prefix_error(file, key, rc, &inner, err);
+    json_free(copy);
+    return rc;
+}
+
 /* Read {"family": ..., "preset": ..., dims}. */
 static enum status read_family(const struct json *object, const char *file, const char *key,
                                int elem_bytes, struct model *model, struct err *err)
@@ -272,31 +305,8 @@ static enum status read_family(const struct json *object, const char *file, cons
         return fields_refuse(&source, "preset", "a text", preset_json, err);
     if (f == FAMILY_UNIFORM || (preset && strcmp(preset, "uniform") == 0))
         return prefix_error(file, key, read_uniform(object, model, &inner), &inner, err);
-    if (preset && strpbrk(preset, ":,")) {
-        /* The preset may be a MODEL text with modifiers: "vit-b16:classes=10", "uniform:...". */
-        char head[64];
-        snprintf(head, sizeof head, "%.*s", (int)strcspn(preset, ":,"), preset);
-        const char *const start = strpbrk(preset, ":,") + 1;
-        struct json *copy = json_object_new();
-        json_add_string(copy, "preset", head);
-        rc = OK;
-        for (const char *list = start; rc == OK && *list;) {
-            char word[32], value[64];
-            rc = model_next_modifier(start, &list, head, word, value, &inner);
-            if (rc == OK && (strcmp(word, "preset") == 0 || strcmp(word, "family") == 0))
-                rc = err_set(&inner, ERR_INPUT, "model '%s' has no key '%s'", head, word);
-            if (rc == OK)
-                json_add_string(copy, word, value);
-        }
-        for (struct json *m = json_first(object); m && rc == OK; m = json_next(m))
-            if (strcmp(json_key(m), "preset") != 0)
-                json_add_copy(copy, json_key(m), m);
-        THEN(json_check(copy, &inner));
-        rc = rc == OK ? read_family(copy, file, key, elem_bytes, model, err)
-                      : prefix_error(file, key, rc, &inner, err);
-        json_free(copy);
-        return rc;
-    }
+    if (preset && strpbrk(preset, ":,"))
+        return read_modified(object, preset, file, key, elem_bytes, model, err);
     if (!preset && f < 0)
         return err_set(err, ERR_INPUT, "%s: %s must have a preset, a family or items", file, key);
     rc = model_preset(preset ? preset : model_family_traits((enum model_family)f)->first_preset,

@@ -328,6 +328,26 @@ static enum status cell_to_row(const struct member *column, const char *cell, co
     return OK;
 }
 
+/* Read the n cells of a record by the columns that the header names; the first cell is the table. */
+static enum status cells_to_row(const struct row_table *table, char (*header)[MAX_CELL],
+                                char (*cells)[MAX_CELL], int n, const char *place,
+                                union any_row *row, struct err *err)
+{
+    bool seen[MAX_CELLS] = {false};
+    enum status rc = OK;
+    memset(row, 0, sizeof *row);
+    for (int c = 1; c < n && rc == OK; c++) {
+        const int column = find_column(table, header[c]);
+        if (column < 0)
+            return unknown_column(table, place, header[c], err);
+        if (seen[column])
+            return err_set(err, ERR_INPUT, "%s: column '%s' occurs twice", place, header[c]);
+        rc = cell_to_row(&table->columns[column], cells[c], place, row, err);
+        seen[column] = true;
+    }
+    return rc;
+}
+
 enum status profile_from_csv(const char *text, const char *where, struct profile *profile,
                              struct err *err)
 {
@@ -367,19 +387,7 @@ enum status profile_from_csv(const char *text, const char *where, struct profile
             rc = err_set(err, ERR_INPUT, "%s: %s must have %d columns, got %d", place, table->name,
                          table->num_columns, n - 1);
         union any_row row;
-        bool seen[MAX_CELLS] = {false};
-        memset(&row, 0, sizeof row);
-        for (int c = 1; c < n && rc == OK; c++) {
-            int column = find_column(table, header[c]);
-            if (column < 0)
-                rc = unknown_column(table, place, header[c], err);
-            else if (seen[column])
-                rc = err_set(err, ERR_INPUT, "%s: column '%s' occurs twice", place, header[c]);
-            else
-                rc = cell_to_row(&table->columns[column], cells[c], place, &row, err);
-            if (rc == OK)
-                seen[column] = true;
-        }
+        THEN(cells_to_row(table, header, cells, n, place, &row, err));
         if (rc == OK && !*text && text[-1] != '\n') /* the last number may be cut off */
             rc = err_set(err, ERR_INPUT, "%s: the last line does not end: the text is cut off",
                          place);
