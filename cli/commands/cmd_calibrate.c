@@ -120,6 +120,7 @@ static struct calibration_prior prior_of(const struct measured_rows *rows, bool 
             &a->model, a->cluster.devices[0].kind, dtype_text((int)a->query.dtype), ideal);
         widest.compute = fmax(widest.compute, prior.compute);
         widest.spread = fmax(widest.spread, prior.spread);
+        widest.held = fmax(widest.held, prior.held);
     }
     return widest;
 }

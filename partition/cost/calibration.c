@@ -41,7 +41,7 @@ const char *factor_name(enum factor factor)
 
 void calibration_init(const struct calibration_prior *prior, struct calibration *calibration)
 {
-    *calibration = (struct calibration){.noise = prior->spread};
+    *calibration = (struct calibration){.noise = prior->spread, .held = prior->held};
     for (int i = 0; i < FACTOR_COUNT; i++) {
         calibration->prior[i] = i == FACTOR_COMPUTE ? prior->compute : prior_of_factor[i];
         calibration->factor[i] = 1;
@@ -281,6 +281,7 @@ static enum status fit_times(struct fit *fit, struct calibration *c, struct cali
         rows[i].predicted_ns = fit->measured_ns[i] / exp(fit->residual[i]);
         memcpy(rows[i].sensitivity, fit->slope[i], sizeof fit->slope[i]);
     }
+    fit->prior_noise = c->held;
     c->noise = noise_that_holds(fit, noise_of(fit, count_free(free), 0));
     curvature(fit, c->noise, h);
     invert(h);

@@ -47,12 +47,14 @@ struct calibration {
      * whether the bound on what so few rows may move kept the factor from going further. */
     double prior[FACTOR_COUNT];
     bool at_bound[FACTOR_COUNT];
+    double held; /* likewise: calibration_prior.held */
 };
 
 /* What is known before any row: standard deviations of ln (real / computed) of compute, and of the
- * layouts of a source around their factor (calibration_prior.h). */
+ * layouts of a source around their factor (calibration_prior.h): as a fit takes it, so that one odd row moves
+ * little, and as an interval has it, so that it holds what it says. */
 struct calibration_prior {
-    double compute, spread;
+    double compute, spread, held;
 };
 
 /* A calibration before any row is fitted: all factors are 1, with the covariance of the prior. */

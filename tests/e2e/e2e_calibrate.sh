@@ -16,6 +16,8 @@ expect "and where one row may not move it further" 0 'compute is as far from 1 a
     "$elapse" calibrate --step "${step[*]}" --measured $((plain * 3))ns -o far
 expect "in JSON" 0 '"prior":\{"compute":.*"at_bound":\{"compute":true.*"measured_over_computed":\[3' \
     "$elapse" calibrate --step "${step[*]}" --measured $((plain * 3))ns -o far --json
+check "intervals begin at how far rows of dense models lie apart" bash -c '"$0" calibrate --step "$1" --measured "$2" -o said --json |
+    python3 -c "import json, sys; sys.exit(not 0.069 < json.load(sys.stdin)[\"noise\"] < 0.08)"' "$elapse" "${step[*]}" "${plain}ns"
 expect "which says what it does not determine" 0 'inside        1, not determined' "$elapse" calibrate --list
 "$elapse" sim --step "${step[@]}" --calibration one --json >"$tmp/sim.json"
 expect "sim says so" 0 '"calibration":"one"' cat "$tmp/sim.json"

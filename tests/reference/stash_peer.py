@@ -1,19 +1,23 @@
 #!/usr/bin/env python3
-"""What autograd keeps of one layer of a Llama with adapters, beside the rules of docs/layouts-memory.md.
+"""What autograd keeps of one layer of a Llama with adapters, and of a step of two, beside the rules of
+docs/layouts-memory.md and what `elapse plan` counts.
 
-    python3 tests/reference/stash_peer.py
+    python3 tests/reference/stash_peer.py [ELAPSE]    ELAPSE: the program; without it the step is beside the rules only
 
 The layer is as a fused framework runs it: RMSNorm is one function that keeps its input and 1 / rms, the base is frozen,
 each adapter drops its own copy of its input (with a mask of a byte, as on a GPU; rank 4, one on queries, keys and
 values, one behind attention), SwiGLU is Megatron-LM's with and without activation_func_fp8_input_store.
 saved_tensors_hooks count each storage once, without weights. test_lora.c has these sums. Needs torch (PyPI).
 """
+import json
+import subprocess
 import sys
+import tempfile
 
 import torch
 import torch.nn.functional as F
 
-TOKENS, HIDDEN, HEADS, KEYS, MLP, RANK = 32, 64, 4, 2, 176, 4
+TOKENS, HIDDEN, HEADS, KEYS, MLP, RANK, LAYERS, VOCAB = 32, 64, 4, 2, 176, 4, 2, 512
 WIDTH = HIDDEN // HEADS
 
 
@@ -100,9 +104,61 @@ def expected(narrow):
     return TOKENS * attention, TOKENS * 2 * 2 * RANK, TOKENS * mlp
 
 
+class Step(Layer):
+    """A frozen table, layers, a norm, a frozen head, and the loss in fp32."""
+
+    def __init__(self):
+        super().__init__(False)
+        self.layers = [Layer(False) for _ in range(LAYERS)]
+        self.weights += sum((layer.weights for layer in self.layers), [])
+        self.table, self.head = self.new(VOCAB, HIDDEN), self.new(VOCAB, HIDDEN)
+
+    def loss(self, ids):
+        x = F.embedding(ids, self.table)
+        for layer in self.layers:
+            x = layer.mlp(layer.attention(x))
+        logits = F.linear(Norm.apply(x, self.one), self.head)
+        return F.cross_entropy(logits.float(), torch.roll(ids, -1))
+
+
+def counted(elapse):
+    """The stash of that step as `elapse plan` has it."""
+    job = {"name": "peer", "cluster": {"kind": "h100", "nodes": 1, "devices_per_node": 1, "latency": "5us"},
+           "model": "llama:layers=%d,hidden=%d,heads=%d,kv_heads=%d,mlp=%d,vocab=%d,seq=%d" % (
+               LAYERS, HIDDEN, HEADS, KEYS, MLP, VOCAB, TOKENS),
+           "data": {"kind": "synthetic", "train_samples": 64},
+           "train": {"framework": "megatron-te", "dtype": "bf16", "batch": {"per_pipeline": 1}, "attention": "fused",
+                     "optimizer": {"kind": "adamw"},
+                     "lora": {"rank": RANK, "targets": "attention", "dropout": 0.1, "fused_qkv": True}},
+           "pipeline": {"num_stages": 1, "num_replicas": 1, "num_microbatches": 1, "recompute": "never"},
+           "cost": {"source": "kernels"}}
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
+        json.dump(job, f)
+        f.flush()
+        got = subprocess.run([elapse, "plan", f.name, "--json"], capture_output=True, text=True, check=True)
+    return json.loads(got.stdout)["memory_ranks"][0]["stash"]
+
+
+def check_step():
+    """Where nothing before the first layer trains, autograd keeps neither that layer's first norm nor its dropout's mask;
+    the rules count every layer alike. `elapse plan` leaves [tokens, rank] out, and counts the input of the frozen head."""
+    step, ids = Step(), torch.randint(VOCAB, (TOKENS,))
+    kept, sizes = step.kept(step.loss, ids)
+    attention, low, mlp = expected(False)
+    rule = LAYERS * (attention + mlp) + TOKENS * (2 * HIDDEN + 4) + TOKENS * (4 * VOCAB + 8) # the last norm; the loss
+    want = rule + LAYERS * low - TOKENS * (2 * HIDDEN + 4) - TOKENS * HIDDEN + 4 # a sum of weights of the loss
+    print("step of %d layers: autograd keeps %d, by rule %d + %d, less %d" % (
+        LAYERS, kept, rule, LAYERS * low, rule + LAYERS * low - want))
+    plan = counted(sys.argv[1]) if len(sys.argv) > 1 else rule + TOKENS * 2 * HIDDEN
+    print("  elapse plan counts %d, %+.1f %%" % (plan, 100 * (plan / kept - 1)))
+    if kept != want:
+        print("  autograd keeps", sizes)
+    return kept != want or plan != rule + TOKENS * 2 * HIDDEN
+
+
 def main():
     torch.manual_seed(1)
-    wrong = 0
+    wrong = int(check_step())
     for narrow in (False, True):
         layer = Layer(narrow)
         x = torch.randn(TOKENS, HIDDEN, dtype=torch.bfloat16, requires_grad=True)

@@ -5,7 +5,7 @@
 #include "tests/unit/test.h"
 
 /* Fits of a source that others do not judge. */
-static const struct calibration_prior known = {.compute = 0.15, .spread = 0.12};
+static const struct calibration_prior known = {.compute = 0.15, .spread = 0.12, .held = 0.12};
 
 /* A step of four parts, one for each factor of times; the parts of a row add up. */
 enum { ROWS = 40 };
@@ -159,7 +159,7 @@ static void calibration_fit__takes_the_ideal_further_than_kernels(void **state)
     parts[0][FACTOR_COMPUTE] = 1e9;
     parts[0][FACTOR_INSIDE] = parts[0][FACTOR_BETWEEN] = parts[0][FACTOR_LAUNCH] = 0;
     calibration_init(&known, &kernels);
-    calibration_init(&(struct calibration_prior){1, 0.12}, &ideal);
+    calibration_init(&(struct calibration_prior){1, 0.12, 0.12}, &ideal);
     assert_int_equal(calibration_fit(add_parts, NULL, &measured, 1, NULL, 0, &kernels, NULL, NULL),
                      OK);
     assert_int_equal(calibration_fit(add_parts, NULL, &measured, 1, NULL, 0, &ideal, NULL, NULL),
@@ -179,7 +179,7 @@ static void calibration_fit__believes_an_odd_step_when_it_repeats(void **state)
         memcpy(parts[i], (double[FACTOR_TIMES]){1e9}, sizeof parts[i]);
     for (int rows = 1; rows <= 3; rows++) {
         struct calibration c;
-        calibration_init(&(struct calibration_prior){known.compute, 0.08}, &c);
+        calibration_init(&(struct calibration_prior){known.compute, 0.08, 0.08}, &c);
         assert_int_equal(calibration_fit(add_parts, NULL, measured, rows, NULL, 0, &c, NULL, NULL),
                          OK);
         factor[rows] = c.factor[FACTOR_COMPUTE];
@@ -194,7 +194,7 @@ static void calibration_fit__says_where_the_bound_binds(void **state)
 {
     (void)state;
     const double measured[] = {1.5e9, 1.5e9};
-    const struct calibration_prior judged = {.compute = 0.05, .spread = 0.08};
+    const struct calibration_prior judged = {.compute = 0.05, .spread = 0.08, .held = 0.08};
     struct calibration c;
     for (int i = 0; i < 2; i++)
         memcpy(parts[i], (double[FACTOR_TIMES]){1e9}, sizeof parts[i]);
@@ -268,20 +268,21 @@ static void calibration_prior__is_narrow_where_runs_judge_and_wide_where_none_do
         const char *model;
         enum framework_kind framework;
         const char *kind, *dtype;
-        double least, rows; /* rows: how far those of a source lie apart */
+        double least, rows, held; /* rows: how far those of a source lie apart */
     } wide[] = {
-        {"llama3-70b",   FRAMEWORK_MEGATRON_TE, "l40s",   "bf16", 0.3,  0.07},
-        {"llama3-70b",   FRAMEWORK_MEGATRON_TE, "my-gpu", "bf16", 0.3,  0.07},
-        {"gpt-oss-120b", FRAMEWORK_MEGATRON_TE, "gb200",  "bf16", 0.2,  0.11},
-        {"llama3-70b",   FRAMEWORK_DEEPSPEED,   "a100",   "bf16", 0.05, 0.1 },
-        {"llama3-70b",   FRAMEWORK_FSDP,        "h100",   "bf16", 0.13, 0.04},
-        {"llama3-70b",   FRAMEWORK_MEGATRON_TE, "h100",   "fp32", 0.15, 0.07},
+        {"llama3-70b",   FRAMEWORK_MEGATRON_TE, "l40s",   "bf16", 0.3,  0.07, 0.07 },
+        {"llama3-70b",   FRAMEWORK_MEGATRON_TE, "my-gpu", "bf16", 0.3,  0.07, 0.07 },
+        {"gpt-oss-120b", FRAMEWORK_MEGATRON_TE, "gb200",  "bf16", 0.2,  0.11, 0.057},
+        {"llama3-70b",   FRAMEWORK_DEEPSPEED,   "a100",   "bf16", 0.05, 0.1,  0.07 },
+        {"llama3-70b",   FRAMEWORK_FSDP,        "h100",   "bf16", 0.13, 0.04, 0.07 },
+        {"llama3-70b",   FRAMEWORK_MEGATRON_TE, "h100",   "fp32", 0.15, 0.07, 0.07 },
     };
     for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
         const struct calibration_prior got =
             prior_for(wide[i].model, wide[i].framework, wide[i].kind, wide[i].dtype);
         assert_true(got.compute >= wide[i].least && got.compute < 0.5);
         assert_true(fabs(got.spread - wide[i].rows) < 0.005);
+        assert_true(got.held == wide[i].held);
     }
 }
 

@@ -401,7 +401,7 @@ static void store_calibration__comes_back_and_is_replaced(void **state)
     struct err err = {0};
     char(*names)[CALIBRATION_NAME_MAX] = NULL;
     int n = 0;
-    calibration_init(&(struct calibration_prior){0.15, 0.12}, &c);
+    calibration_init(&(struct calibration_prior){0.15, 0.12, 0.12}, &c);
     strcpy(c.name, "first");
     strcpy(c.cluster, "a100-1x8");
     strcpy(c.framework, "fsdp");
@@ -451,7 +451,7 @@ static void store_calibration__refuses_factors_that_are_missing_or_unknown(void 
     (void)state;
     for (size_t i = 0; i < sizeof damage / sizeof *damage; i++) {
         struct calibration c, back;
-        calibration_init(&(struct calibration_prior){0.15, 0.12}, &c);
+        calibration_init(&(struct calibration_prior){0.15, 0.12, 0.12}, &c);
         strcpy(c.name, "c");
         struct store *store = open_store(at("damaged.db"), STORE_RECORD);
         assert_int_equal(store_put_calibration(store, &c, NULL), OK);
