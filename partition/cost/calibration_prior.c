@@ -100,9 +100,9 @@ static struct known operators_of(const struct model *m)
     return sum;
 }
 
-/* How far rows of a source lie apart, for intervals, by the widest family of the model's operators: of the sources of
- * a family 70 per cent have rows as near (21 dense, 10 with experts, 4 with adapters; a list of pieces has none). By it
- * intervals of sources left out held 89 per cent, 12 of 35 sources between 75 and 90 (docs/costs-truth.md). */
+/* How far rows of a source lie apart, for intervals, by the widest family of the model's operators: 70 per cent of the
+ * sources of a family have rows as near (21 dense, 10 with experts, 4 with adapters; a list of pieces has none). Such a width
+ * from the other sources alone holds 86 per cent of the rows of one (tests/truth/truth_widths.py). */
 static double held_of(const struct model *m)
 {
     const bool pieces = m->family != FAMILY_LLAMA && m->family != FAMILY_GPT;
