@@ -94,7 +94,9 @@ def draw(rng):
     """A question as options of plan: the model, the cluster and --set of keys, and the keys that it leaves open."""
     model, cluster = rng.choice(MODELS), rng.choice(CLUSTERS)
     batch = rng.choice([32, 64, 128])
-    sets = {"train.dtype": rng.choice(GIVEN["train.dtype"]), "data.train_samples": 4 * batch}
+    # What a first question assumes of a text model a job file does not, so it is given.
+    sets = {key: rng.choice(GIVEN[key]) for key in ("train.dtype", "train.optimizer.kind")}
+    sets["data.train_samples"] = 4 * batch
     for key in rng.sample(sorted(GIVEN), rng.randint(1, 4)):
         sets[key] = rng.choice(GIVEN[key])
     moe = "mixtral" in model or "a3b" in model
