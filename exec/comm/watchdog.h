@@ -17,8 +17,9 @@
 #include "exec/comm/comm.h"
 
 /* Before MPI_Init(): a thread that calls fail() if watchdog_start() is not called within UNKNOWN_S
- * seconds, or within ELAPSE_STALL, but at least LEAST_START_S. Without memory for a thread it does nothing. fail reports the error
- * and ends the process without MPI. */
+ * seconds (LEAST_S where a launcher of one machine wants signs of life, start_sign.h), or within
+ * ELAPSE_STALL, but at least LEAST_START_S. Without memory for a thread it does nothing. fail
+ * reports the error and ends the process without MPI. */
 void watchdog_begin(void (*fail)(const struct err *err));
 
 /* Start it; it runs until the process ends. Does nothing for a single rank, or where some rank cannot

@@ -256,7 +256,7 @@ small_files() {
     pick time
     fresh
     ulimit -S -f $((2 ** (RANDOM % 10 + 2) + RANDOM % 8))
-    start
+    ELAPSE_STALL=${limit_s}s start
     ulimit -S -f unlimited
     timeout $((6 * limit_s)) tail --pid=$front -f /dev/null || { failed "$name" "has not ended after $((6 * limit_s)) s"; kill -KILL "$front"; }
     if ! wait "$front" && ! grep -q '^elapse' "$dir/err"; then failed "$name" "no error"; fi
