@@ -205,9 +205,8 @@ static enum status replace_all(const struct norm_step *step, struct span text, s
     enum status rc = pattern_search(step->pattern, text.at, text.bytes, &search, err);
     while (rc == OK && (rc = pattern_next(&search, &found, &first, &end, err)) == OK && found) {
         rc = buffer_put(to, span_part(text, at, first), err);
-        THEN(buffer_put_from(
-            to, step->text, strlen(step->text),
-            first < text.bytes ? span_place(text, first, end) : (struct place){0, 0}, err));
+        THEN(
+            buffer_put_from(to, step->text, strlen(step->text), span_place(text, first, end), err));
         at = end;
     }
     THEN(buffer_put(to, span_part(text, at, text.bytes), err));

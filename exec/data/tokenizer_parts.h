@@ -105,13 +105,16 @@ static inline struct span span_part(struct span span, size_t first, size_t end)
 {
     return (struct span){span.at + first, end - first, span.places ? span.places + first : NULL};
 }
-/* The place of a part; of an empty one, of nothing. */
+/* The place of a part. An empty one is where the next byte begins, at the end where the last one ends. */
 static inline struct place span_place(struct span span, size_t first, size_t end)
 {
-    if (!span.places)
+    if (!span.places || span.bytes == 0)
         return (struct place){0, 0};
-    if (first == end)
-        return (struct place){span.places[first].first, span.places[first].first};
+    if (first == end) {
+        const int32_t at =
+            first < span.bytes ? span.places[first].first : span.places[first - 1].end;
+        return (struct place){at, at};
+    }
     return (struct place){span.places[first].first, span.places[end - 1].end};
 }
 
