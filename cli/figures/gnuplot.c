@@ -94,15 +94,15 @@ void gnuplot_size(struct gnuplot *plot, int width, int height)
     fputs(script_style, out);
 }
 
-/* Run gnuplot with `program` as stdin and `log` as stderr. Returns its exit code, or -1 if waiting
- * for it failed. */
+/* Run gnuplot with `program` as stdin and `log` as stderr. It is told to open stdin as a file,
+ * because else it reads one byte at a time. Returns its exit code, or -1 if waiting for it failed. */
 static int run_gnuplot(FILE *program, FILE *log)
 {
     int wstatus;
     fflush(NULL);
     pid_t pid = fork();
     if (pid == 0) {
-        char *argv[] = {"gnuplot", NULL};
+        char *argv[] = {"gnuplot", "/dev/stdin", NULL};
         if (dup2(fileno(program), STDIN_FILENO) < 0 || dup2(fileno(log), STDERR_FILENO) < 0 ||
             lseek(STDIN_FILENO, 0, SEEK_SET) < 0)
             _exit(127);
