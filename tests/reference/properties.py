@@ -148,7 +148,8 @@ def check_step(tool, rng):
 
 # ---- a plan -----------------------------------------------------------------------------------------
 def check_plan(tool, rng):
-    """Where links are free the best plan of all is the best of those with K, R and schedule given."""
+    """Where links are free the best plan of all is the best of those with K, R and schedule given, which keep the
+    optimizer on the devices: only the search over all layouts may find room by putting it elsewhere."""
     layers, devices, batch = rng.randint(2, 8), rng.choice([2, 3, 4]), rng.randint(1, 24)
     cluster = {"nodes": 1, "devices_per_node": devices, **FREE_LINKS}
     if rng.random() < 0.5:
@@ -174,7 +175,7 @@ def check_plan(tool, rng):
                     best = one
     with open(path, encoding="utf-8") as file:
         text = file.read()
-    tool.holds((status == 0) == (best is not None), f"feasible or not: {text}", ["plan", path] + frozen)
+    tool.holds((status == 0) == (best is not None) or (plan and plan["offload"]), f"feasible or not: {text}", ["plan", path] + frozen)
     if plan and best:
         tool.holds(plan["samples_per_s"] >= best["samples_per_s"] * (1 - 1e-9),
                    f"slower than K={best['pipeline_length']} R={best['replicas']} {best['schedule']}: {text}",
