@@ -154,16 +154,17 @@ enum status profile_request_run(struct profile_request *q, const struct comm *co
     return rc;
 }
 
-/* Samples of a micro-batch that the job's plan may have, up to MOST_SAMPLES; returns how many. Times
- * of others are interpolated, or continued. */
-static int sizes_of_run(const struct job *job, int64_t *sizes)
+/* `samples`, or, if that is 0, those of a micro-batch that the job's plan may have, up to MOST_SAMPLES;
+ * returns how many. Times of others are interpolated, or continued. */
+static int sizes_of_run(const struct job *job, int64_t samples, int64_t *sizes)
 {
     const int64_t batch = job->train.batch, count = job->pipeline.num_microbatches,
-                  fixed = job->train.micro != AUTO ? job->train.micro
-                          : count != AUTO          ? (batch + count - 1) / count
-                                                   : 0;
+                  fixed = samples > 0                ? samples
+                          : job->train.micro != AUTO ? job->train.micro
+                          : count != AUTO            ? (batch + count - 1) / count
+                                                     : 0;
     int n = 0;
-    if (fixed > 0 && fixed <= MOST_SAMPLES)
+    if (samples > 0 || (fixed > 0 && fixed <= MOST_SAMPLES))
         sizes[n++] = fixed;
     for (int64_t size = 1; n == 0 || (fixed == 0 && size <= batch && size <= MOST_SAMPLES);
          size *= 2)
@@ -172,12 +173,12 @@ static int sizes_of_run(const struct job *job, int64_t *sizes)
 }
 
 enum status profile_for_run(const struct comm *comm, const struct cores *cores,
-                            const struct job *job, const char *db, struct err *err)
+                            const struct job *job, int64_t samples, const char *db, struct err *err)
 {
     int64_t sizes[6]; /* 1 .. MOST_SAMPLES */
     struct measure_options options = {.device = DEVICE_CPU,
                                       .samples = sizes,
-                                      .num_samples = sizes_of_run(job, sizes),
+                                      .num_samples = sizes_of_run(job, samples, sizes),
                                       .dropout = job->train.dropout > 0,
                                       .quick_ns = RUN_NS,
                                       .for_run = true,

@@ -18,10 +18,11 @@ struct profile_request {
 enum status profile_request_run(struct profile_request *q, const struct comm *comm,
                                 struct err *err);
 
-/* Measure a job's model on its ranks' processors for a few seconds, at the micro-batches that its
- * plan may have, and keep the profile in the store (NULL: the default one). Collective. ERR_SYSTEM:
- * no store. ERR_INFEASIBLE: the machine is too busy, and nothing is kept. */
+/* Measure a job's model on its ranks' processors for a few seconds, at micro-batches of `samples`, 0:
+ * of those that its plan may have, and keep the profile in the store (NULL: the default one).
+ * Collective. ERR_SYSTEM: no store. ERR_INFEASIBLE: the machine is too busy, and nothing is kept. */
 enum status profile_for_run(const struct comm *comm, const struct cores *cores,
-                            const struct job *job, const char *db, struct err *err);
+                            const struct job *job, int64_t samples, const char *db,
+                            struct err *err);
 
 #endif

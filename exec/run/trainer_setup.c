@@ -25,6 +25,7 @@
 #include "profiles/base/clock.h"
 
 #define MEASURE_FROM_NS 1e10 /* a run that is predicted to take longer is measured first */
+enum { MEASURE_FROM_PASSES = 1000 };
 
 enum { PARCEL_BYTES = 2 << 20, NUM_PARCELS = 16 };
 
@@ -234,35 +235,50 @@ static double predicted_ns(const struct trainer *t, const struct train_plan *pla
     return steps * (double)plan_samples(&plan->plan) * plan->sample_ns;
 }
 
-/* Costs of another machine, or of none, may be many times off here. A fresh run on processors that is
- * long by them is measured first, which takes seconds, and planned again. Jobs that name their costs
- * are not. A run that cannot be measured keeps its first plan. */
-static enum status measure_first(struct trainer *t, struct train_plan *plan, struct err *err)
+/* Whether the run is to be measured first: it is long by costs of another machine, or by those of other
+ * micro-batches than its own, and has so many of these that a measurement is a hundredth of it. Jobs that
+ * name their costs are not measured. *samples: what of, as in trainer_options.measure. */
+static bool is_measured(const struct trainer *t, const struct train_plan *plan, int64_t *samples)
 {
     const struct job *job = t->job;
-    struct err why = {0};
-    char text[sizeof why.msg + 64];
-    int64_t wanted = t->options->measure && !t->options->restarted &&
-                     job->train.device == DEVICE_CPU && job->cost.source == COST_AUTO &&
-                     job->train.lora.rank == 0 && !plan->measured_here &&
-                     predicted_ns(t, plan) > MEASURE_FROM_NS;
-    enum status rc = comm_bcast(t->comm->all, &wanted, sizeof wanted, 0, err);
-    if (rc != OK || !wanted)
-        return rc;
-    const int64_t begin_ns = clock_now_ns();
-    rc = t->options->measure(t->comm, t->cores, job, t->options->db, &why);
-    if (rc == OK)
-        snprintf(text, sizeof text,
-                 "this machine had no profile of model '%s': measured for %.1f s and kept",
-                 job->model.name, (double)(clock_now_ns() - begin_ns) / 1e9);
-    else
-        snprintf(text, sizeof text, "no profile of this machine: %s", why.msg);
-    if (t->comm->rank == 0)
-        run_log_note(&t->options->log, text, stderr);
-    if (rc != OK)
-        return OK;
-    train_plan_clear(plan);
-    return begin_plan(t, plan, err);
+    const double ns = predicted_ns(t, plan),
+                 microbatches = ns / (plan->sample_ns * (double)plan->plan.microbatches.size);
+    *samples = plan->measured_here ? plan->plan.microbatches.size : 0;
+    return t->options->measure && !t->options->restarted && job->train.device == DEVICE_CPU &&
+           job->cost.source == COST_AUTO && job->train.lora.rank == 0 && ns > MEASURE_FROM_NS &&
+           (!plan->measured_here || (plan->extrapolated && microbatches > MEASURE_FROM_PASSES));
+}
+
+/* Measure a run's machine, which takes seconds, and plan again; and once more, where that plan has
+ * micro-batches that were not measured. A run that cannot be measured keeps its plan. */
+static enum status measure_first(struct trainer *t, struct train_plan *plan, struct err *err)
+{
+    enum status rc = OK;
+    for (int round = 0; rc == OK && round < 2; round++) {
+        struct err why = {0};
+        char what[96], text[sizeof why.msg + 128];
+        int64_t ask[2]; /* whether to, what of */
+        ask[0] = t->comm->rank == 0 && is_measured(t, plan, &ask[1]);
+        rc = comm_bcast(t->comm->all, ask, sizeof ask, 0, err);
+        if (rc != OK || !ask[0])
+            return rc;
+        const int64_t begin_ns = clock_now_ns();
+        rc = t->options->measure(t->comm, t->cores, t->job, ask[1], t->options->db, &why);
+        snprintf(what, sizeof what, ask[1] ? " at micro-batches of %lld" : "", (long long)ask[1]);
+        if (rc == OK)
+            snprintf(text, sizeof text,
+                     "this machine had no profile of model '%s'%s: measured for %.1f s and kept",
+                     t->job->model.name, what, (double)(clock_now_ns() - begin_ns) / 1e9);
+        else
+            snprintf(text, sizeof text, "no profile of this machine%s: %s", what, why.msg);
+        if (t->comm->rank == 0)
+            run_log_note(&t->options->log, text, stderr);
+        if (rc != OK)
+            return OK;
+        train_plan_clear(plan);
+        rc = begin_plan(t, plan, err);
+    }
+    return rc;
 }
 
 /* What a rank opens by itself: its data, its backend, and the weights that it will load. */

@@ -281,6 +281,19 @@ static enum status read_plan(const struct planning *with, const struct run_state
     return rc;
 }
 
+/* Whether the costs were asked for a micro-batch outside of those that they know. */
+static bool is_extrapolated(const struct cost *cost, const struct model *model,
+                            const struct train_plan *plan)
+{
+    bool extrapolated = false;
+    int64_t ns;
+    for (int i = 0; i < model->num_items && !extrapolated; i++)
+        if (cost_item_ns(cost, model, i, PASS_FWD, plan->plan.microbatches.size,
+                         &plan->cluster.devices[0], STASH_FAR, &ns, &extrapolated, NULL) != OK)
+            return false;
+    return extrapolated;
+}
+
 enum status train_plan_choose(const struct planning *with, const struct run_state *ask,
                               struct train_plan *plan, struct err *err)
 {
@@ -312,6 +325,7 @@ enum status train_plan_choose(const struct planning *with, const struct run_stat
         memcpy(plan->cost_label, cost.cost.label, sizeof plan->cost_label);
         memcpy(plan->cost_note, cost.note, sizeof plan->cost_note);
         plan->measured_here = cost.measured_here;
+        plan->extrapolated = is_extrapolated(&cost.cost, &job->model, plan);
     }
     cost_handle_clear(&cost);
     return rc;

@@ -24,7 +24,8 @@ struct train_plan {
     struct profile_info present; /* the machine whose costs were used */
     double sample_ns;            /* predicted time a sample, cache fills included; rank 0 */
     bool measured_here;          /* by costs measured on this machine, or not by costs; rank 0 */
-    char cost_source[16];        /* cost_source_name(), or "plan" */
+    bool extrapolated;    /* its micro-batch lies outside of those that were measured; rank 0 */
+    char cost_source[16]; /* cost_source_name(), or "plan" */
     char cost_label[96], cost_note[COST_NOTE_BYTES];
 };
 

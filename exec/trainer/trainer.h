@@ -30,10 +30,11 @@ struct trainer_options {
     /* Called when a signal is to end the run by trainer_stop(): until then the run has nothing that
      * a checkpoint would keep, so a signal may end the process. NULL: nothing to do. */
     void (*heeds_signals)(void);
-    /* Measures the job's model on these ranks and keeps the profile in the store `db`; collective.
-     * Called before a fresh run that is long by costs of another machine. NULL: nothing is. */
+    /* Measures the job's model on these ranks, at micro-batches of `samples` (0: of those that its
+     * plan may have), and keeps the profile in the store `db`; collective. Called before a fresh run
+     * that is long, by costs of another machine or of other micro-batches. NULL: nothing is. */
     enum status (*measure)(const struct comm *comm, const struct cores *cores,
-                           const struct job *job, const char *db, struct err *err);
+                           const struct job *job, int64_t samples, const char *db, struct err *err);
     /* For --plan-losses: this rank kills itself when die_step is done; the run yields, as if
      * trainer_yield() was called, when yield_step is done. */
     bool dies, yields;

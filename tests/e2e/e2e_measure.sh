@@ -34,6 +34,15 @@ if grep -q '^note: this machine had no profile of model .vit-tiny.: measured for
     verify "the next run starts" trains second
     ! grep -q 'profile of' "$tmp/second.err"
     report $? "the next run has that profile" <"$tmp/second.err"
+    # Of 1 to 32 samples times are known; 64 follow from them, unless they are measured.
+    verify "a run whose micro-batches are larger starts" trains larger --set train.batch.micro=64 --set train.batch.global=128
+    grep -Eq "^note: (this machine had no profile of model 'vit-tiny' at micro-batches of 64: measured for [0-9.]* s and kept|no profile of this machine at micro-batches of 64: it is too busy.*)$" "$tmp/larger.err"
+    report $? "and measures what its times would follow from" <"$tmp/larger.err"
+    if grep -q 'and kept$' "$tmp/larger.err"; then
+        verify "the next run of such micro-batches starts" trains again --set train.batch.micro=64 --set train.batch.global=128
+        ! grep -q 'profile of' "$tmp/again.err"
+        report $? "and finds them measured" <"$tmp/again.err"
+    fi
 else
     # Other programs may leave no two repeats alike.
     grep -q '^note: no profile of this machine: it is too busy to be measured, repeats of a layer spread by [0-9]* %$' "$tmp/first.err" && ! profiled
