@@ -16,9 +16,10 @@
 #include "profiles/job/job_json.h"
 #include "sim/run/plan_judge.h"
 
-/* The shares of the budget at which each phase of the search ends; the rest is for the search of a
- * safe plan, which is divided in the same way. */
+/* The shares of the budget at which each phase of the search ends: while the best plan so far is not safe, while
+ * it is, and of the search for a safe plan, which has what is left. */
 static const double first_shares[PLANNER_PHASE_COUNT] = {0.35, 0.55, 0.7},
+                    whole_shares[PLANNER_PHASE_COUNT] = {0.65, 0.85, 1},
                     safe_shares[PLANNER_PHASE_COUNT] = {0.8, 0.9, 1};
 /* A search without any plan yet takes this many times its share. */
 #define PATIENCE 6
@@ -43,8 +44,9 @@ struct watch {
     int64_t deadline_ns;              /* of the clock; 0: none */
     const double *shares;             /* by phase */
     double patience;
-    bool first; /* any plan will do */
-    bool ended; /* a search was ended before its end */
+    double safe_memory; /* a plan that needs no more of its memory is safe; 0: no plan must be */
+    bool first;         /* any plan will do */
+    bool ended;         /* a search was ended before its end */
 };
 
 /* Tell how far a long search is. Most candidates are never judged, and how many will be is not
@@ -83,8 +85,9 @@ static bool search_continues(void *ctx, const struct planner_progress *p)
         show_progress(&watch->ticker, ns, p);
     watch->looks++;
     const double patience = p->best_per_s > 0 ? 1 : watch->patience;
+    const bool safe = p->best_per_s > 0 && p->memory_share <= watch->safe_memory;
     watch->ended = interrupted || (watch->first && p->best_per_s > 0) ||
-                   used_up(watch, watch->shares[p->phase] * patience);
+                   used_up(watch, (safe ? whole_shares : watch->shares)[p->phase] * patience);
     return !watch->ended;
 }
 
@@ -168,6 +171,7 @@ static enum status prefer_safe(const struct job *job, const struct run_state *st
         return OK;
     watch->shares = safe_shares;
     watch->patience = 1;
+    watch->safe_memory = 0;
     if (interrupted || used_up(watch, safe_shares[PLANNER_SEARCHES])) {
         result->searched.complete = false;
         return OK;
@@ -276,6 +280,10 @@ static enum status search_once(const struct job *job, struct plan_judge *engine,
     watch->shares = first_shares;
     watch->patience = PATIENCE;
     watch->ended = false;
+    watch->safe_memory =
+        judge.step_ns && optimal
+            ? 1 - plan_margin_of(job->pipeline.headroom, &job->model, engine->setting.cost).memory
+            : 0;
     ticker_begin(&watch->ticker, command_progress(search->quiet));
     watch->begin_work_ns = clock_work_ns();
     enum status rc = plan_for(job, &engine->setting, state, &judge, result, err);

@@ -360,6 +360,7 @@ static enum status collect(struct search *search, struct planner_result *result)
     if (chosen < 0)
         return OK;
     result->samples_per_s = result->best[0].samples_per_s;
+    result->memory_share = search->judged[chosen].share;
     result->fill_ns = search->judged[chosen].node.fill_ns;
     result->judge_decided =
         search->asking &&

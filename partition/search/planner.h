@@ -83,6 +83,7 @@ enum planner_phase { PLANNER_SEARCHES, PLANNER_IMPROVES, PLANNER_JUDGES, PLANNER
 struct planner_progress {
     int64_t candidates, evaluated; /* see struct planner_result */
     double best_per_s;             /* samples per second of the best plan so far; 0: none */
+    double memory_share;           /* that it needs of its fullest device's memory */
     double bound_per_s;            /* no plan of the search space is faster; 0: not known yet */
     enum planner_phase phase;
 };
@@ -191,6 +192,7 @@ struct planner_result {
     int64_t *stage_ns;    /* owned, num_stages: forward + backward of one full micro-batch */
     double fill_ns;       /* cost of filling the cache, per step on average; step_ns lacks it */
     double samples_per_s; /* R * B / (step_ns + fill_ns) */
+    double memory_share;  /* as in struct planner_progress */
     int64_t whole_ns;     /* of the best plan without shares; 0: this one has none either */
     /* no plan in the search space, with any cut, processes the chosen plan's R * B samples in less
      * time; 0: its backwards have shares, or it was given */

@@ -73,16 +73,6 @@ bool search_allows(const struct planner_options *options, enum schedule_kind kin
     return options->schedules >> kind & 1;
 }
 
-/* Schedules with equal chunks and places of stages and an equal form of backward. Their bounds
- * differ only in schedule_live(), and one of a group holds least on every stage. So a bound of that
- * one is a bound of them all, and only it is looked at until it may win. */
-struct kind_group {
-    enum schedule_kind kind;
-    unsigned others; /* the rest of the group: 1 << kind */
-    int chunks;
-};
-enum { MAX_GROUPS = 2 * (1 + 3 + 1) };
-
 /* What orders the schedules of a group: the live micro-batches of the first stage, with enough ranks
  * and micro-batches to tell them apart. */
 static int64_t held(enum schedule_kind kind)
@@ -110,10 +100,7 @@ static void add_group(const struct planner_options *options, enum schedule_shape
     groups[(*n)++] = group;
 }
 
-/* List the schedules for a pipeline of num_ranks; returns how many groups they form. On one device
- * all one-chunk schedules run the same ops, so only one of them is listed. */
-static int schedules_of(const struct search *search, int num_ranks, int items,
-                        struct kind_group *groups)
+int search_kinds(const struct search *search, int num_ranks, int items, struct kind_group *groups)
 {
     const struct planner_options *options = search->options;
     int n = 0;
@@ -335,9 +322,9 @@ static enum status open_placement(struct search *search, const struct node *fami
                                   const double *fills, bool count_only)
 {
     const int num_counts = search->num_counts;
-    struct kind_group groups[MAX_GROUPS];
+    struct kind_group groups[KIND_GROUPS];
     enum status rc = OK;
-    const int num_groups = schedules_of(search, family->num_ranks,
+    const int num_groups = search_kinds(search, family->num_ranks,
                                         search_blocks_in_cut(search, family->frozen), groups);
     for (int i = 0; i < num_groups * num_counts * RECOMPUTE_MODE_COUNT && rc == OK; i++) {
         const struct kind_group *group = &groups[i / (num_counts * RECOMPUTE_MODE_COUNT)];

@@ -71,6 +71,7 @@ static enum status try_step(struct search *search, int index, const struct bound
          (step_ns == judged->step_ns && unshared_ns < judged->unshared_ns))) {
         judged->step_ns = step_ns;
         judged->unshared_ns = unshared_ns;
+        judged->share = search->share;
         memcpy(judged->node.first_item, search->cut,
                ((size_t)shape->num_stages + 1) * sizeof *search->cut);
         search_note_best(search, index);
@@ -112,6 +113,7 @@ static enum status try_shared_cut(struct search *search, int index, const struct
         memcpy(judged->node.first_item, search->cut, size);
         judged->step_ns = other.step_ns;
         judged->unshared_ns = other.unshared_ns;
+        judged->share = search->share;
         judged->asked_ns = other.asked_ns;
         judged->recut = true;
         if (search->best < 0 || judged->asked_ns <= search_limit(search, &judged->node))

@@ -404,6 +404,10 @@ static void set_common(struct solver *s, bool last)
     s->common.candidates = s->candidates;
     s->common.evaluated = s->evaluated;
     s->common.rest_rate = last ? s->bound_rate : INFINITY;
+    s->common.floor_share =
+        s->best_layout >= 0 && s->best.samples_per_s >= s->textbook.samples_per_s
+            ? s->best.memory_share
+            : s->textbook.memory_share;
 }
 
 /* Begin the search of a layout, with its families or bare. The layouts whose group is refused have no
@@ -510,11 +514,25 @@ struct books {
     int num_layouts;
     struct open_search *open;
     int num_open;
-    double rate; /* of the fastest */
+    double rate, share; /* of the fastest, and of its memory */
 };
 
 /* Plans of a layout are timed further if they are no slower than this share of the fastest. */
 #define BOOK_SHARE 0.9
+/* Layouts whose fastest textbook plan is varied: once the textbooks are timed, and at the end. */
+#define FIRST_VARIED 4
+#define LAST_VARIED 16
+
+static void note_book(struct books *books, const struct open_search *one)
+{
+    const double rate = open_rate(one);
+    for (int i = 0; i < books->num_layouts; i++)
+        if (layout_equal(&one->problem.layout, &books->layouts[i]))
+            books->rates[i] = rate;
+    if (rate > books->rate)
+        books->share = one->search.judged[one->search.best].share;
+    books->rate = fmax(books->rate, rate);
+}
 
 /* Time the textbook plans of a layout, and keep its search if they are nearly as fast as the best. */
 static enum status time_book(struct solver *s, const struct layout *layout, struct books *books)
@@ -524,22 +542,48 @@ static enum status time_book(struct solver *s, const struct layout *layout, stru
     begin(s, layout, true, one);
     if (one->begun == OK) {
         one->search.floor_rate = BOOK_SHARE * books->rate;
+        s->common.floor_share = books->share;
         one->begun = search_textbook(&one->search);
         s->evaluated += one->search.evaluated;
         one->search.evaluated = 0;
     }
-    const double rate = open_rate(one);
     enum status rc = OK;
     if (one->begun != OK && one->begun != ERR_INFEASIBLE)
         rc = err_copy(s->err, &one->why);
-    for (int i = 0; i < books->num_layouts; i++)
-        if (layout_equal(layout, &books->layouts[i]))
-            books->rates[i] = rate;
-    books->rate = fmax(books->rate, rate);
-    if (rate > 0)
+    note_book(books, one);
+    if (open_rate(one) > 0)
         books->num_open++;
     else
         open_clear(one);
+    return rc;
+}
+
+/* Vary the fastest plans of `most` layouts, in the order of their rates. */
+static enum status vary_books(struct solver *s, struct books *books, int most)
+{
+    enum status rc = OK;
+    double below = INFINITY;
+    for (int round = 0; round < most && !s->common.stopped && rc == OK; round++) {
+        struct open_search *next = NULL;
+        for (int i = 0; i < books->num_open; i++) {
+            struct open_search *const one = &books->open[i];
+            if (!search_is_varied(&one->search) && open_rate(one) < below &&
+                (!next || open_rate(one) > open_rate(next)))
+                next = one;
+        }
+        if (!next)
+            break;
+        below = open_rate(next);
+        set_common(s, false);
+        next->search.floor_rate = BOOK_SHARE * books->rate;
+        s->common.floor_share = books->share;
+        rc = search_vary(&next->search);
+        if (rc != OK)
+            err_copy(s->err, &next->why);
+        s->evaluated += next->search.evaluated;
+        next->search.evaluated = 0;
+        note_book(books, next);
+    }
     return rc;
 }
 
@@ -594,17 +638,19 @@ static enum status textbooks(struct solver *s, const struct layout *layouts, int
     enum status rc = seen && books.open ? OK : err_nomem(s->err);
     for (int b = 0, n = 0; b < most && rc == OK && !s->common.stopped; b++) {
         bool new = true;
+        if (b == num_rows)
+            rc = vary_books(s, &books, FIRST_VARIED);
         if (b < num_rows)
             new = find_textbook(s, &rows[b], &seen[n]);
         else
             seen[n] = layouts[b - num_rows];
         for (int i = 0; i < n && new; i++)
             new = !layout_equal(&seen[n], &seen[i]);
-        if (new)
+        if (rc == OK && new)
             rc = time_book(s, &seen[n++], &books);
     }
-    if (rc == OK)
-        rc = ask_books(s, &books);
+    THEN(vary_books(s, &books, LAST_VARIED));
+    THEN(ask_books(s, &books));
     for (int i = 0; i < books.num_open; i++)
         open_clear(&books.open[i]);
     free(books.open);

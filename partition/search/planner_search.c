@@ -40,8 +40,12 @@ enum status search_init(struct search *search, struct search_common *common,
                         const struct planner_problem *problem,
                         const struct planner_options *options, struct err *err)
 {
-    *search = (struct search){
-        .common = common, .problem = problem, .options = options, .best = -1, .err = err};
+    *search = (struct search){.common = common,
+                              .problem = problem,
+                              .options = options,
+                              .best = -1,
+                              .varied = -1,
+                              .err = err};
     enum status rc = bound_table_init(&search->table, problem, err);
     if (rc != OK)
         return rc;
@@ -191,12 +195,16 @@ bool search_goes_on(struct search *search)
                                      : &common->stopped;
     if (*over || !judge->watch)
         return !*over;
+    const struct judged *best = search->best >= 0 ? &search->judged[search->best] : NULL;
     const double beat = search_beat(search),
                  top = search->heap_size > 0 ? search->heap[0].key : search->dropped_rate;
     const struct planner_progress progress = {
         .candidates = common->candidates + search->candidates,
         .evaluated = common->evaluated + search->evaluated,
         .best_per_s = beat,
+        .memory_share = best && node_rate(&best->node, judged_ns(best)) >= beat
+                            ? best->share
+                            : common->floor_share,
         .bound_per_s = fmax(beat, fmax(common->rest_rate, fmax(top, search->dropped_rate))),
         .phase = search->asking      ? PLANNER_JUDGES
                  : search->improving ? PLANNER_IMPROVES
@@ -396,8 +404,12 @@ static enum status cut_memory(struct search *search, const struct node *node,
         return err_nomem(err);
     const enum status rc = schedule_memory(&cut->full, &cut->workload, memory, err);
     *fits = true;
+    search->share = 0;
     for (int k = 0; k < node->num_ranks && rc == OK; k++) {
-        search->over[k] = bound_max(memory[k] - family->ranks[k].mem_bytes, 0);
+        const int64_t have = family->ranks[k].mem_bytes;
+        if (have != INT64_MAX)
+            search->share = fmax(search->share, (double)memory[k] / (double)have);
+        search->over[k] = bound_max(memory[k] - have, 0);
         *fits &= search->over[k] == 0;
     }
     free(memory);
@@ -417,7 +429,8 @@ static enum status cut_time(struct search *search, struct lowered_cut *cut, int6
     enum status rc = schedule_time_chain(&cut->full, &cut->workload, setting, &cut->plan, limit_ns,
                                          &time, traced ? &cut->chain : NULL, err);
     const bool shorter = rc == OK && (limit_ns == 0 || time.step_ns < limit_ns);
-    if (shorter && workload_traffic_most_ns(&cut->workload, time.allreduce_ns) > time.step_ns)
+    if (shorter && workload_traffic_most_ns(&cut->workload, setting, &cut->plan,
+                                            time.allreduce_ns) > time.step_ns)
         rc = workload_traffic_ns(&cut->workload, setting, &cut->plan, &traffic_ns, err);
     if (rc == OK && shorter) {
         *unshared_ns = bound_max(time.step_ns, 1);
@@ -540,8 +553,10 @@ enum status search_keep(struct search *search, struct node node, const int *firs
     if (!node.first_item)
         return err_nomem(search->err);
     memcpy(node.first_item, first_item, size);
-    const enum status rc = add_judged(
-        search, (struct judged){.node = node, .step_ns = step_ns, .unshared_ns = unshared_ns});
+    const enum status rc = add_judged(search, (struct judged){.node = node,
+                                                              .step_ns = step_ns,
+                                                              .unshared_ns = unshared_ns,
+                                                              .share = search->share});
     if (rc != OK)
         free(node.first_item);
     else
@@ -582,8 +597,10 @@ static enum status judge(struct search *search, struct node *node)
     bound_shape_clear(&shape);
     if (rc != OK)
         return rc;
-    rc = add_judged(search,
-                    (struct judged){.node = *node, .step_ns = step_ns, .unshared_ns = unshared_ns});
+    rc = add_judged(search, (struct judged){.node = *node,
+                                            .step_ns = step_ns,
+                                            .unshared_ns = unshared_ns,
+                                            .share = search->share});
     if (rc != OK)
         return rc;
     node->first_item = NULL;

@@ -42,6 +42,7 @@ struct judged {
     struct node node;    /* owns first_item: the best cut so far */
     int64_t step_ns;     /* as in planner.h; 0: it does not fit the memory, or was not timed */
     int64_t unshared_ns; /* schedule_time(); decides between equal step_ns */
+    double share;        /* as memory_share in struct planner_progress */
     int64_t asked_ns;    /* the judge's step time of that cut; 0: not asked, -1: it does not fit */
     bool recut;          /* the judge chose the cut */
 };
@@ -65,6 +66,7 @@ struct judged_family {
 struct search_common {
     int64_t candidates, evaluated; /* of all layouts but the current one */
     double rest_rate;              /* no plan of those makes more samples per second */
+    double floor_share;            /* memory_share of the best plan of those */
     bool stopped;                  /* the watch has ended the search */
     bool improved_enough;          /* the watch has ended the search for better cuts */
     bool judged_enough;            /* the watch has ended the timing by the judge */
@@ -96,6 +98,7 @@ struct search {
     double dropped_rate; /* with a judge: no candidate that was dropped exceeds this */
     double unseen_rate;  /* the watch ended search_seed(): search_ceiling(); else 0 */
     int best;            /* index into judged; -1: none */
+    int64_t varied;      /* order of the best node when search_vary() ended; -1: it has not */
     bool improving;      /* search_improve() is at work */
     bool asking;         /* ask_judge() has begun: `best` is the best by the judge's times */
     int64_t plain_best;  /* order of the best node without the judge; -1: none */
@@ -109,6 +112,7 @@ struct search {
      * options->target the items of a layer. */
     int *block, *block_of, num_blocks;
     int64_t *over; /* owned; by how many bytes each rank exceeded its memory in the last cut */
+    double share;  /* memory_share of the last cut that was judged */
     /* The peak (or a bound of it) of the worst rank, and that rank's memory, for the cut that
      * exceeds the memory least. 0: no cut exceeded it. */
     int64_t need_bytes, have_bytes;
@@ -173,6 +177,13 @@ const struct textbook *textbook_list(int *num);
 /* Time the plans of the problem's layout that are in the textbook, and keep the fastest. The search
  * has passed search_open_bare(). */
 enum status search_textbook(struct search *search);
+/* Then vary the fastest one, as long as a variation is faster: other schedules, and lengths and micro-batch
+ * counts next to its own. */
+enum status search_vary(struct search *search);
+static inline bool search_is_varied(const struct search *search)
+{
+    return search->best < 0 || search->judged[search->best].node.order == search->varied;
+}
 /* Check the problem of a layout and prepare its search without any family. */
 enum status search_open_bare(struct search *search, struct search_common *common,
                              const struct planner_problem *problem,
@@ -194,6 +205,18 @@ bool search_allows_count(const struct search *search, const struct node *node);
 bool search_allows_replicas(const struct search *search, int num_ranks, int num_pipelines,
                             struct node *family);
 bool search_weights_fit(const struct search *search, int num_ranks);
+/* Schedules with equal chunks and places of stages and an equal form of backward. Their bounds
+ * differ only in schedule_live(), and one of a group holds least on every stage. So a bound of that
+ * one is a bound of them all, and only it is looked at until it may win. */
+struct kind_group {
+    enum schedule_kind kind;
+    unsigned others; /* the rest of the group: 1 << kind */
+    int chunks;
+};
+enum { KIND_GROUPS = 2 * (1 + 3 + 1) };
+/* List the schedules for a pipeline of num_ranks with these blocks to cut, at most KIND_GROUPS groups; returns
+ * how many they are. On one device all one-chunk schedules run the same ops, so only one of them is listed. */
+int search_kinds(const struct search *search, int num_ranks, int blocks, struct kind_group *groups);
 /* Set *rate to what no plan of the layout exceeds: the least work of a sample on all its devices. It costs
  * less than search_seed(), and says less. */
 enum status search_ceiling(struct search *search, double *rate);

@@ -71,6 +71,8 @@ static int lists_of(const struct search *search, const struct node *node, struct
     add_list(search, num_ranks, blocks, SCHEDULE_1F1B, 1, lists, &n);
     for (int chunks = 2; num_ranks > 1 && chunks <= 4; chunks *= 2)
         add_list(search, num_ranks, blocks, SCHEDULE_INTERLEAVED, chunks, lists, &n);
+    if (num_ranks > 1 && num_ranks <= 16)
+        add_list(search, num_ranks, blocks, SCHEDULE_ZB_V, 2, lists, &n);
     if (n == 0) { /* the job asks for others: take the first one */
         const enum schedule_kind kind = (enum schedule_kind)__builtin_ctz(allowed);
         add_list(search, num_ranks, blocks, kind, schedule_chunks(kind, given == AUTO ? 0 : given),
@@ -95,18 +97,22 @@ static bool set_cut(struct search *search, const struct bound_shape *shape)
 }
 
 /* Time a candidate at one cut. *fits: the memory holds it, or it is slower than the best one in any
- * case. */
-static enum status time_candidate(struct search *search, struct node node, bool *fits)
+ * case. solve: where the balanced cut does not fit, take the one with the least bound that does. */
+static enum status time_candidate(struct search *search, struct node node, bool solve, bool *fits)
 {
     struct bound_shape shape = {0};
     int64_t step_ns = 0, unshared_ns = 0;
     enum status rc = search_shape(search, &node, &shape);
-    *fits = false;
-    if (rc != OK || !set_cut(search, &shape))
+    *fits = rc == OK && bound_average_ns(&shape) > search_limit(search, &node);
+    if (rc != OK || *fits || !set_cut(search, &shape))
         goto out;
+    if (!bound_cut_fits(&shape, search->cut, search->over)) {
+        if (!solve || search_cut_given(search->options) ||
+            !bound_solve(&shape, search_limit(search, &node), &node.bound_ns, search->cut, NULL))
+            goto out;
+        search_snap(search, shape.num_stages);
+    }
     node.bound_ns = bound_max(bound_of_cut(&shape, search->cut), 1);
-    if (!bound_cut_fits(&shape, search->cut, search->over))
-        goto out;
     *fits = node.bound_ns > search_limit(search, &node);
     if (*fits)
         goto out;
@@ -124,7 +130,7 @@ out:
 }
 
 /* Time the first mode that fits. */
-static enum status time_modes(struct search *search, struct node node)
+static enum status time_modes(struct search *search, struct node node, bool solve)
 {
     const int64_t ops = 3 * (int64_t)node.num_ranks * node.chunks * node.microbatches.count;
     if (ops > TEXTBOOK_OPS && search_beat(search) > 0)
@@ -136,7 +142,7 @@ static enum status time_modes(struct search *search, struct node node)
             continue;
         if (search_beat(search) > 0 && !search_goes_on(search))
             return OK;
-        const enum status rc = time_candidate(search, node, &fits);
+        const enum status rc = time_candidate(search, node, solve, &fits);
         if (rc != OK || fits)
             return rc;
     }
@@ -160,7 +166,7 @@ static enum status time_counts(struct search *search, struct node node)
             node.schedule = lists[l].kind;
             node.chunks = lists[l].chunks;
             if (search_allows_count(search, &node))
-                rc = time_modes(search, node);
+                rc = time_modes(search, node, false);
         }
     }
     return rc;
@@ -212,6 +218,85 @@ enum status search_textbook(struct search *search)
         }
         if (given != AUTO || alone || lengths > DOUBLINGS)
             break;
+    }
+    return rc;
+}
+
+/* Time a variation of a plan: K ranks, with as many replicas as the devices of the plan allow, and near `count`
+ * micro-batches. */
+static enum status time_variation(struct search *search, struct node node, int num_ranks,
+                                  int64_t count)
+{
+    const int devices = node.num_ranks * node.num_pipelines;
+    const struct node from = node;
+    const int *place;
+    int num_places, R = num_ranks > 0 ? devices / num_ranks : 0, at = 0;
+    if (num_ranks != node.num_ranks) {
+        if (num_ranks < 1 || num_ranks > search->num_lengths ||
+            (search->options->num_ranks != AUTO && search->options->num_ranks != num_ranks) ||
+            num_ranks * node.chunks > search_blocks_in_cut(search, node.frozen) ||
+            !search_weights_fit(search, num_ranks))
+            return OK;
+        while (R > 0 && !search_allows_replicas(search, num_ranks, R, &node))
+            R--;
+        enum status rc =
+            R > 0 ? rank_places_of(search->places, num_ranks, R, &place, &num_places, search->err)
+                  : OK;
+        if (rc != OK || R == 0 || num_places == 0)
+            return rc;
+        node.place = place[0];
+        node.frozen = from.frozen;
+        node.schedule = from.schedule;
+        node.chunks = from.chunks;
+    }
+    enum status rc = search_counts(search, node.batch, num_ranks);
+    while (rc == OK && at + 1 < search->num_counts && search->counts[at].count < count)
+        at++;
+    if (rc != OK || at == search->num_counts)
+        return rc;
+    node.microbatches = search->counts[at];
+    const bool same =
+        num_ranks == from.num_ranks && search->counts[at].count == from.microbatches.count;
+    return !same && search_allows_count(search, &node) ? time_modes(search, node, true) : OK;
+}
+
+/* Time a plan under each other schedule. */
+static enum status time_kinds(struct search *search, struct node node)
+{
+    struct kind_group groups[KIND_GROUPS];
+    const int num_groups =
+        search_kinds(search, node.num_ranks, search_blocks_in_cut(search, node.frozen), groups);
+    enum status rc = OK;
+    for (int i = 0; i < num_groups * SCHEDULE_SEARCH && rc == OK; i++) {
+        const struct kind_group *group = &groups[i / SCHEDULE_SEARCH];
+        const enum schedule_kind kind = (enum schedule_kind)(i % SCHEDULE_SEARCH);
+        struct node other = node;
+        other.schedule = kind;
+        other.chunks = group->chunks;
+        if ((group->kind == kind || group->others >> kind & 1) &&
+            (kind != node.schedule || group->chunks != node.chunks) &&
+            search_allows_count(search, &other))
+            rc = time_modes(search, other, true);
+    }
+    return rc;
+}
+
+enum status search_vary(struct search *search)
+{
+    enum status rc = OK;
+    while (rc == OK && !search_is_varied(search) && search_goes_on(search)) {
+        struct node node = search->judged[search->best].node;
+        const int64_t count = node.microbatches.count;
+        const int K = node.num_ranks;
+        node.first_item = NULL; /* the judged one owns it */
+        search->varied = node.order;
+        rc = time_kinds(search, node);
+        THEN(time_variation(search, node, K, 2 * count));
+        THEN(time_variation(search, node, K, count / 2));
+        for (int64_t m = count / 2; m <= 2 * count && rc == OK; m = m > 0 ? 2 * m : 1) {
+            rc = time_variation(search, node, 2 * K, m);
+            THEN(time_variation(search, node, K / 2, m));
+        }
     }
     return rc;
 }

@@ -108,20 +108,66 @@ enum status workload_traffic_ns(const struct workload *w, const struct setting *
     return rc;
 }
 
-int64_t workload_traffic_most_ns(const struct workload *w, int64_t allreduce_ns)
+/* The most devices of the plan that are on one node. 0: no memory. */
+static int most_on_node(const struct cluster *cluster, const struct plan *plan)
 {
-    int64_t most = 0;
+    int *count = calloc((size_t)cluster->num_nodes, sizeof *count), most = 0;
+    for (int i = 0; count && i < plan->num_ranks * plan->num_pipelines; i++) {
+        const int on = ++count[cluster->devices[plan->device[i]].node];
+        most = on > most ? on : most;
+    }
+    free(count);
+    return most;
+}
+
+/* How many times longer than a device's own port an uplink may be busy, if each device that it serves sends
+ * through it for as long as one port is busy at most. */
+static double uplink_share(const struct cluster *cluster, const struct plan *plan)
+{
+    const int on_node = most_on_node(cluster, plan), all = plan->num_ranks * plan->num_pipelines;
+    if (cluster->pod_nodes <= 0 || on_node == 0)
+        return on_node > 0 ? on_node : all;
+    double port = 0; /* no device sends faster */
+    for (int d = 0; d < cluster->num_devices; d++)
+        port = fmax(port,
+                    fmax(cluster->devices[d].link_bytes_per_s, device_nic(&cluster->devices[d])));
+    const double through =
+        (cluster->half_duplex ? 2 : 1) * (port + 1) / fmax(cluster->pod_uplink_bytes_per_s - 1, 1);
+    return fmax(on_node, fmin(all, (double)on_node * cluster->pod_nodes * fmin(through, 1)));
+}
+
+/* A port carries the messages of its rank, on edges and as tied tables, and the rings of its stages. No flow
+ * keeps what it crosses busy for longer than the flow takes alone. */
+int64_t workload_traffic_most_ns(const struct workload *w, const struct setting *setting,
+                                 const struct plan *plan, int64_t allreduce_ns)
+{
+    const struct setting own = workload_setting(w, setting);
+    int64_t most = 0, stages = 0, *rank_ns = calloc(2 * (size_t)w->num_ranks, sizeof *rank_ns);
+    if (!rank_ns)
+        return INT64_MAX;
     for (int c = 0; c < w->num_classes; c++) {
-        int64_t ns = w->tied_bytes > 0 ? mul_saturated(2, workload_tied_ns(w, c)) : 0;
+        for (int k = 0; k < w->num_ranks; k++)
+            rank_ns[k] = w->tied_bytes > 0 ? mul_saturated(2, workload_tied_ns(w, c)) : 0;
         for (int e = 0; e < w->num_edges; e++)
             for (int grad = 0; grad < (w->edges[e].grad ? 2 : 1); grad++) {
                 const int64_t full = workload_edge_ns(w, c, e, grad, MB_FULL),
-                              last = workload_edge_ns(w, c, e, grad, MB_LAST);
-                ns = add_saturated(ns,
-                                   mul_saturated(full > last ? full : last, w->num_microbatches));
+                              last = workload_edge_ns(w, c, e, grad, MB_LAST),
+                              ns = mul_saturated(full > last ? full : last, w->num_microbatches);
+                int64_t *const from = &rank_ns[w->rank_of_stage[w->edges[e].from]],
+                               *const to = &rank_ns[w->rank_of_stage[w->edges[e].to]];
+                *from = add_saturated(*from, ns);
+                *to = to == from ? *to : add_saturated(*to, ns);
             }
-        most = ns > most ? ns : most;
+        for (int k = 0; k < w->num_ranks; k++)
+            most = rank_ns[k] > most ? rank_ns[k] : most;
     }
-    return add_saturated(mul_saturated(most, w->num_pipelines),
-                         mul_saturated(allreduce_ns, w->num_stages));
+    int64_t *const held = rank_ns + w->num_ranks; /* stages, by rank */
+    for (int s = 0; s < w->num_stages; s++) {
+        const int64_t of_rank = ++held[w->rank_of_stage[s]];
+        stages = of_rank > stages ? of_rank : stages;
+    }
+    free(rank_ns);
+    const double ns = (double)add_saturated(most, mul_saturated(allreduce_ns, stages)) *
+                      uplink_share(own.cluster, plan) * (1 + 1e-9);
+    return ns < (double)STEP_NS_MAX ? (int64_t)ns + 1 : STEP_NS_MAX;
 }

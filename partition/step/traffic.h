@@ -14,9 +14,10 @@ extern "C" {
  * way. O(replicas * (edges + stages)). ERR_NOMEM. */
 enum status workload_traffic_ns(const struct workload *workload, const struct setting *setting,
                                 const struct plan *plan, int64_t *ns, struct err *err);
-/* What workload_traffic_ns() does not exceed: all of it through one port, one after the other.
- * allreduce_ns: the longest all-reduces of a stage, as in struct step_time. O(classes * edges). */
-int64_t workload_traffic_most_ns(const struct workload *workload, int64_t allreduce_ns);
+/* What workload_traffic_ns() does not exceed: the busiest port, as often as devices share an uplink.
+ * allreduce_ns: the longest all-reduces of a stage, as in struct step_time. O(classes * edges + devices). */
+int64_t workload_traffic_most_ns(const struct workload *workload, const struct setting *setting,
+                                 const struct plan *plan, int64_t allreduce_ns);
 
 #ifdef __cplusplus
 }

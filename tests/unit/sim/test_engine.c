@@ -836,7 +836,9 @@ workload_traffic_ns__is_what_the_busiest_port_carries_and_no_step_is_shorter(voi
                                        &(struct setting){&c.model, &c.cluster, &c.cost}, &c.plan,
                                        &time, &err),
                          OK);
-        assert_true(traffic_ns <= workload_traffic_most_ns(&c.workload, time.allreduce_ns));
+        assert_true(traffic_ns <= workload_traffic_most_ns(
+                                      &c.workload, &(struct setting){&c.model, &c.cluster, &c.cost},
+                                      &c.plan, time.allreduce_ns));
         tells += traffic_ns > time.step_ns;
         step_time_clear(&time);
         sim_case_clear(&c);
