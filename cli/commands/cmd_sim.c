@@ -192,7 +192,7 @@ static void add_result(struct json *json, const struct step_answer *a, const int
         json_add_int(json, "wall_ns", a->wall_ns);
 }
 
-static void print_step(const struct step_answer *a, const int64_t *pool_bytes, bool no_wall)
+static void print_head(const struct step_answer *a)
 {
     const struct sim_result *result = &a->result;
     const struct plan *plan = &a->plan;
@@ -227,6 +227,13 @@ static void print_step(const struct step_answer *a, const int64_t *pool_bytes, b
                format_ns(result->period_ns, one, sizeof one));
     const struct step_rates rates = step_answer_rates(a);
     printf("%s\n", rates_text(&rates, &a->cost.cost, text, sizeof text));
+}
+
+/* A row for each device, and whether the fullest one has its headroom. */
+static void print_devices(const struct step_answer *a, const int64_t *pool_bytes)
+{
+    const struct sim_result *result = &a->result;
+    char text[32];
     row_print_head(stdout, &device_table);
     printf("  idle by cause\n");
     for (int i = 0; i < result->num_devices; i++) {
@@ -252,17 +259,24 @@ static void print_step(const struct step_answer *a, const int64_t *pool_bytes, b
         printf(" (device %d)\n", result->devices[fullest].device);
     if (pool_bytes) {
         int64_t most = 0;
-        for (int k = 0; k < plan->num_ranks; k++)
+        for (int k = 0; k < a->plan.num_ranks; k++)
             most = pool_bytes[k] > most ? pool_bytes[k] : most;
         printf("peak: memory in use at one time; a real run preallocates up to %s per rank\n",
-               format_bytes(most, one, sizeof one));
+               format_bytes(most, text, sizeof text));
     }
+}
+
+static void print_step(const struct step_answer *a, const int64_t *pool_bytes, bool no_wall)
+{
+    char one[32];
+    print_head(a);
+    print_devices(a, pool_bytes);
     if (a->searched.judged > 0 && !a->searched.complete)
         printf("the search for its plan was stopped by its budget\n");
-    printf("%" PRId64 " events", result->events);
+    printf("%" PRId64 " events", a->result.events);
     if (!no_wall)
         printf(" in %s", format_ns(a->wall_ns, one, sizeof one));
-    printf(" (%s)\n", result->shared ? "links shared" : "no links shared");
+    printf(" (%s)\n", a->result.shared ? "links shared" : "no links shared");
 }
 
 static enum status answer_step(const struct command *command, const struct sim_args *args,

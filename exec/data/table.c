@@ -438,6 +438,26 @@ static enum status refuse_labels(const struct reading *reading, const struct job
     return ERR_INPUT;
 }
 
+/* Labels that are not the numbers of classes: each must be in the training rows, and there must be as
+ * many as classes. Their order gives their classes. */
+static enum status order_labels(const struct job *job, struct reading *reading, bool numbers,
+                                struct dataset *dataset, struct err *err)
+{
+    const int n = reading->num_labels;
+    for (int i = 0; i < n; i++) {
+        const struct label *label = &reading->labels[i];
+        if (label->split != SPLIT_TRAIN)
+            return err_set(err, ERR_INPUT,
+                           "'%s' line %lld: label '%.60s' is not in the training rows",
+                           reading->paths[label->split], (long long)label->line, label->name);
+    }
+    if (n != job->model.classes)
+        return refuse_labels(reading, job, numbers, err);
+    qsort(reading->labels, (size_t)n, sizeof *reading->labels, numbers ? by_number : by_name);
+    dataset->class_names = calloc((size_t)n, sizeof *dataset->class_names);
+    return dataset->class_names ? OK : err_nomem(err);
+}
+
 /* Give the labels of all rows their classes, and the classes their names. */
 static enum status number_labels(const struct job *job, struct reading *reading,
                                  struct dataset *dataset, struct err *err)
@@ -451,20 +471,8 @@ static enum status number_labels(const struct job *job, struct reading *reading,
         numbers = numbers && parse_whole(reading->labels[i].name, &number);
         fit = fit && numbers && number >= 0 && number < job->model.classes;
     }
-    for (int i = 0; rc == OK && !fit && i < n; i++)
-        if (reading->labels[i].split != SPLIT_TRAIN)
-            rc =
-                err_set(err, ERR_INPUT, "'%s' line %lld: label '%.60s' is not in the training rows",
-                        reading->paths[reading->labels[i].split],
-                        (long long)reading->labels[i].line, reading->labels[i].name);
-    if (rc == OK && !fit && n != job->model.classes)
-        rc = refuse_labels(reading, job, numbers, err);
-    if (rc == OK && !fit) {
-        qsort(reading->labels, (size_t)n, sizeof *reading->labels, numbers ? by_number : by_name);
-        dataset->class_names = calloc((size_t)n, sizeof *dataset->class_names);
-        if (!dataset->class_names)
-            rc = err_nomem(err);
-    }
+    if (!fit)
+        THEN(order_labels(job, reading, numbers, dataset, err));
     for (int i = 0; rc == OK && i < n; i++) {
         const struct label *label = &reading->labels[i];
         class_of[label->met] = fit ? (int32_t)atoi(label->name) : i;

@@ -132,6 +132,38 @@ static enum status agree_to_stop(const struct comm *comm, bool *stop, struct err
     return rc;
 }
 
+/* All phases, each unless the user has stopped the profile before. Collective. */
+static enum status phases(struct measure *m, bool all_cores, int64_t end_ns, struct err *err)
+{
+    const struct comm *comm = m->comm;
+    const struct cores *cores = m->cores;
+    bool stop = false;
+    enum status rc = OK;
+    if (comm->rank == 0) {
+        begin_phase(m, "layers, one rank alone", end_ns);
+        rc = phase(m, cores->threads, false, err);
+    }
+    THEN(wait_asleep(comm, err));
+    THEN(agree_to_stop(comm, &stop, err));
+    if (rc == OK && comm->node_ranks[0] > 1 && !stop) { /* a node has more than one rank */
+        begin_phase(m, "layers, all ranks busy", end_ns);
+        rc = phase(m, cores->threads, true, err);
+        THEN(agree_to_stop(comm, &stop, err));
+    }
+    if (rc != OK || comm->size == 1 || stop)
+        return rc;
+    begin_phase(m, "links and all-reduce", end_ns);
+    rc = measure_links(m, err);
+    /* A run of one rank may use all cores, so that is measured too. */
+    if (rc == OK && comm->rank == 0 && all_cores && !measure_stopped()) {
+        begin_phase(m, "layers, one rank on all cores", end_ns);
+        rc = cores_release(cores, err);
+        THEN(phase(m, cores->at_hand, false, err));
+    }
+    THEN(wait_asleep(comm, err));
+    return rc;
+}
+
 enum status measure_machine(const struct comm *comm, const struct cores *cores,
                             const struct model *model, const struct measure_options *options,
                             struct profile *profile, struct err *err)
@@ -140,7 +172,6 @@ enum status measure_machine(const struct comm *comm, const struct cores *cores,
     struct profile got = {.info = profile->info};
     struct cuda_device gpu;
     const int64_t end_ns = clock_now_ns() + options->quick_ns;
-    bool stop = false;
     enum status rc;
     const bool all_cores = comm->size > 1 && cores->at_hand > cores->threads &&
                            options->device == DEVICE_CPU && !options->for_run;
@@ -158,28 +189,8 @@ enum status measure_machine(const struct comm *comm, const struct cores *cores,
     THEN(make_inputs(&m, err));
     rc = comm_agree(comm, rc, err);
     const bool alone = rc == OK; /* after this, other ranks may not know of a failure */
-    if (rc == OK && comm->rank == 0) {
-        begin_phase(&m, "layers, one rank alone", end_ns);
-        rc = phase(&m, cores->threads, false, err);
-    }
-    THEN(wait_asleep(comm, err));
-    THEN(agree_to_stop(comm, &stop, err));
-    if (rc == OK && comm->node_ranks[0] > 1 && !stop) { /* a node has more than one rank */
-        begin_phase(&m, "layers, all ranks busy", end_ns);
-        rc = phase(&m, cores->threads, true, err);
-        THEN(agree_to_stop(comm, &stop, err));
-    }
-    if (rc == OK && comm->size > 1 && !stop) {
-        begin_phase(&m, "links and all-reduce", end_ns);
-        rc = measure_links(&m, err);
-        /* A run of one rank may use all cores, so that is measured too. */
-        if (rc == OK && comm->rank == 0 && all_cores && !measure_stopped()) {
-            begin_phase(&m, "layers, one rank on all cores", end_ns);
-            rc = cores_release(cores, err);
-            THEN(phase(&m, cores->at_hand, false, err));
-        }
-        THEN(wait_asleep(comm, err));
-    }
+    if (rc == OK)
+        rc = phases(&m, all_cores, end_ns, err);
     ticker_clear(&m.progress, stderr);
     if (rc != OK && alone)
         comm_fail(comm, err);

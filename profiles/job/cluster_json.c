@@ -376,6 +376,65 @@ static enum status load_cluster_file(const char *path, struct cluster *cluster, 
     return rc;
 }
 
+/* A CLUSTER text of a job file: its paths are beside the file. */
+static enum status cluster_from_text(const char *text, const struct fields_source *source,
+                                     struct cluster *cluster, struct err *err)
+{
+    struct err inner = {0};
+    char *path = path_is_json(text) ? path_join(source->dir, text) : strdup(text);
+    const enum status rc = path ? cluster_load(path, cluster, &inner) : err_nomem(&inner);
+    if (rc != OK && path && path_is_json(text)) {
+        err_copy(err, &inner);
+    } else if (rc != OK) {
+        err_set(err, rc, "%s: %s: %s", source->file, source->prefix, inner.msg);
+        err_hint(err, "%s", inner.hint);
+    }
+    free(path);
+    return rc;
+}
+
+/* Make the cluster's devices: those of a list, a grid or a preset. */
+static enum status read_devices(const struct json *value, struct figures *figures,
+                                const struct fields_source *source, struct cluster *got,
+                                struct err *err)
+{
+    const char *file = source->file, *key = source->prefix;
+    struct err inner = {0};
+    enum status rc = OK;
+    const struct json *devices = json_get(value, "devices");
+    const bool grid = figures->devices_per_node >= 0 || (figures->nodes >= 0 && !*figures->preset);
+    if ((devices != NULL) + grid + (*figures->preset != 0) != 1) {
+        return err_set(
+            err, ERR_INPUT,
+            "%s: %s must have exactly one of preset, devices, nodes with devices_per_node; "
+            "a preset may have nodes",
+            file, key);
+    }
+    if (devices) {
+        rc = list_devices(devices, figures, file, key, got, err);
+        if (rc != OK)
+            return rc;
+        got->link_shares = figures->link_shares;
+        figures->mem_bytes = -1; /* list_devices() has applied these already */
+        figures->speed = -1;
+        figures->link = figures->nic = figures->copy = 0;
+        figures->kind[0] = '\0';
+    } else if (grid) {
+        rc = cluster_grid(figures->nodes >= 0 ? (int)figures->nodes : 1,
+                          figures->devices_per_node >= 0 ? (int)figures->devices_per_node : 1, got,
+                          err);
+    } else {
+        rc = cluster_load(figures->preset, got, &inner);
+        if (rc != OK) {
+            err_set(err, rc, "%s: %s.preset: %s", file, key, inner.msg);
+            err_hint(err, "%s", inner.hint);
+        } else if (figures->nodes >= 0) {
+            rc = cluster_set_nodes(got, (int)figures->nodes, err);
+        }
+    }
+    return rc;
+}
+
 enum status cluster_from_json(const struct json *value, const struct fields_source *source,
                               struct cluster *cluster, struct err *err)
 {
@@ -383,21 +442,9 @@ enum status cluster_from_json(const struct json *value, const struct fields_sour
     const char *text = json_string(value);
     struct figures figures = unset;
     struct cluster got = {0};
-    struct err inner = {0};
-    char *path = NULL;
     enum status rc;
-    if (text) {
-        path = path_is_json(text) ? path_join(source->dir, text) : strdup(text);
-        rc = path ? cluster_load(path, cluster, &inner) : err_nomem(&inner);
-        if (rc != OK && path && path_is_json(text)) {
-            err_copy(err, &inner);
-        } else if (rc != OK) {
-            err_set(err, rc, "%s: %s: %s", file, key, inner.msg);
-            err_hint(err, "%s", inner.hint);
-        }
-        free(path);
-        return rc;
-    }
+    if (text)
+        return cluster_from_text(text, source, cluster, err);
     if (json_type(value) != JSON_OBJECT)
         return fields_refuse(source, "", "a CLUSTER text or an object", value, err);
     rc = fields_read(cluster_fields, NUM_CLUSTER_FIELDS, value, source, &figures, err);
@@ -408,38 +455,7 @@ enum status cluster_from_json(const struct json *value, const struct fields_sour
                      figures.preset);
     if (rc != OK)
         goto out;
-    const struct json *devices = json_get(value, "devices");
-    const bool grid = figures.devices_per_node >= 0 || (figures.nodes >= 0 && !*figures.preset);
-    if ((devices != NULL) + grid + (*figures.preset != 0) != 1) {
-        rc =
-            err_set(err, ERR_INPUT,
-                    "%s: %s must have exactly one of preset, devices, nodes with devices_per_node; "
-                    "a preset may have nodes",
-                    file, key);
-        goto out;
-    }
-    if (devices) {
-        rc = list_devices(devices, &figures, file, key, &got, err);
-        if (rc != OK)
-            goto out;
-        got.link_shares = figures.link_shares;
-        figures.mem_bytes = -1; /* list_devices() has applied these already */
-        figures.speed = -1;
-        figures.link = figures.nic = figures.copy = 0;
-        figures.kind[0] = '\0';
-    } else if (grid) {
-        rc = cluster_grid(figures.nodes >= 0 ? (int)figures.nodes : 1,
-                          figures.devices_per_node >= 0 ? (int)figures.devices_per_node : 1, &got,
-                          err);
-    } else {
-        rc = cluster_load(figures.preset, &got, &inner);
-        if (rc != OK) {
-            err_set(err, rc, "%s: %s.preset: %s", file, key, inner.msg);
-            err_hint(err, "%s", inner.hint);
-        } else if (figures.nodes >= 0) {
-            rc = cluster_set_nodes(&got, (int)figures.nodes, err);
-        }
-    }
+    rc = read_devices(value, &figures, source, &got, err);
     if (rc != OK)
         goto out;
     /* Figures that the file does not set are those published for the kind. A preset of devices

@@ -554,6 +554,41 @@ static bool is_save_due(const struct world *w, bool end)
            (end || w->at.stepping_ns - newest(w)->stepping_ns >= set->interval_ns);
 }
 
+/* The steps until a checkpoint, a copy or an event of the trace, `most` at the most. */
+static int64_t steps_to_event(const struct world *w, int64_t step_ns, int64_t most)
+{
+    const struct fault_setting *set = w->set;
+    const struct fault_event *event = next_at_step(w);
+    const int64_t done = steps_done(w);
+    int64_t count = most, due = most;
+    if (set->interval_steps)
+        due = set->interval_steps - done % set->interval_steps;
+    else if (set->interval_ns)
+        due = until_due(w, newest(w), set->interval_ns, step_ns);
+    count = due < count ? due : count;
+    if (event && event->at_ns > done && event->at_ns - done < count)
+        count = event->at_ns - done;
+    if (set->memory_interval_ns)
+        due = until_due(w, newest_copy(w), set->memory_interval_ns, step_ns);
+    return due < count ? due : count;
+}
+
+/* A slow device was found: save, give its node to repair, restart without it. */
+static enum outcome replace_found(struct world *w)
+{
+    const int node = w->found;
+    w->found = -1;
+    const enum outcome outcome = save(w, true);
+    w->cause = FAULT_SLOW;
+    if (outcome != SPENT || w->nodes[node].state != NODE_USED)
+        return outcome;
+    take_down(w, node, add_saturated(w->now, w->set->repair_ns));
+    find_returns(w);
+    draw_next(w);
+    w->run->losses[FAULT_SLOW]++;
+    return recover(w, 0, false);
+}
+
 /* One activity of a run that has its nodes. */
 static enum outcome proceed(struct world *w)
 {
@@ -573,20 +608,7 @@ static enum outcome proceed(struct world *w)
         return LOST;
     const bool last = w->at.step >= turn->steps - 1;
     const int64_t step_ns = paced(w, last ? turn->last_step_ns : turn->step_ns);
-    int64_t count = last ? 1 : turn->steps - 1 - w->at.step;
-    if (set->interval_ns || set->interval_steps) {
-        const int64_t due = set->interval_steps
-                                ? set->interval_steps - steps_done(w) % set->interval_steps
-                                : until_due(w, newest(w), set->interval_ns, step_ns);
-        count = due < count ? due : count;
-    }
-    const struct fault_event *event = next_at_step(w);
-    if (event && event->at_ns > steps_done(w) && event->at_ns - steps_done(w) < count)
-        count = event->at_ns - steps_done(w);
-    if (set->memory_interval_ns) {
-        const int64_t due = until_due(w, newest_copy(w), set->memory_interval_ns, step_ns);
-        count = due < count ? due : count;
-    }
+    const int64_t count = steps_to_event(w, step_ns, last ? 1 : turn->steps - 1 - w->at.step);
     outcome = take_steps(w, count, step_ns);
     if (outcome != SPENT)
         return outcome;
@@ -596,19 +618,8 @@ static enum outcome proceed(struct world *w)
         w->at.begun = false;
     }
     const bool end = w->at.turn == w->plans[w->at.nodes].num_turns;
-    if (w->found >= 0 && !end) {
-        const int node = w->found;
-        w->found = -1;
-        outcome = save(w, true);
-        w->cause = FAULT_SLOW;
-        if (outcome != SPENT || w->nodes[node].state != NODE_USED)
-            return outcome;
-        take_down(w, node, add_saturated(w->now, set->repair_ns));
-        find_returns(w);
-        draw_next(w);
-        w->run->losses[FAULT_SLOW]++;
-        return recover(w, 0, false);
-    }
+    if (w->found >= 0 && !end)
+        return replace_found(w);
     follow_steps(w, true);
     if (is_save_due(w, end)) {
         const bool grow = !end && set->policy == FAULT_SHRINK && plan_for_up(w) > w->num_used;
