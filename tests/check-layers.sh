@@ -73,14 +73,14 @@ partition/layout: base model cluster cost
 partition/schedule: base
 partition/plan: base model cluster cost freeze layout schedule
 partition/step: base model cluster cost layout schedule plan
-partition/search: base model cluster cost layout schedule plan step
+partition/search: base model cluster cost layout plan step
 profiles/base:
 profiles/json: base
 profiles/frameworks: base json
 profiles/job: base json
 profiles/store: base json
 profiles/cost: store
-profiles/devices: base json job
+profiles/devices: job
 sim/step:
 sim/run: step
 sim/faults:
@@ -92,10 +92,10 @@ exec/stage: base
 exec/data: base stage
 exec/cache: base comm stage data
 exec/step: base comm stage data cache
-exec/device: base cpu cuda comm
+exec/device: base cpu comm
 exec/measure: base comm stage data cache device
 exec/weights: base stage
-exec/checkpoint: base comm data stage weights
+exec/checkpoint: base comm stage weights
 exec/record: checkpoint step
 exec/trainer: base comm stage data cache step device weights checkpoint record
 exec/probe: base trainer

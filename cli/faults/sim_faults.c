@@ -515,66 +515,98 @@ static bool nodes_equal(const struct cluster *cluster)
     return true;
 }
 
+/* A question of `sim --faults`, with what answers it. */
+struct question {
+    const struct sim_args *args;
+    struct job *job;
+    struct faults_text faults;  /* owned */
+    struct fault_event *events; /* owned: of the trace */
+    struct cost_handle cost;    /* owned */
+    struct fault_plan *plans;   /* owned, with its turns: on 0 .. set.num_nodes nodes */
+};
+
+static void question_clear(struct question *q)
+{
+    for (int n = 0; q->plans && n <= q->faults.set.num_nodes; n++)
+        free((void *)q->plans[n].turns);
+    free(q->plans);
+    faults_text_clear(&q->faults);
+    free(q->events);
+    cost_handle_clear(&q->cost);
+}
+
+/* Read the setting, and make the plans on as few nodes as the policy may come to. */
+static enum status question_read(struct question *q, struct err *err)
+{
+    const struct sim_args *args = q->args;
+    struct fault_setting *set = &q->faults.set;
+    enum status rc = read_faults(q->job->cluster.faults, args->faults, &q->faults, &q->events, err);
+    THEN(cost_choose(args->request.db_path, q->job, &q->cost, err));
+    if (rc != OK)
+        return rc;
+    set->write_ns = time_to_write(&q->faults, q->job);
+    set->num_nodes = q->job->cluster.num_nodes;
+    set->devices_per_node = q->job->cluster.num_devices / q->job->cluster.num_nodes;
+    if (q->faults.min_nodes == 0 || q->faults.min_nodes > set->num_nodes)
+        q->faults.min_nodes = set->num_nodes > 4 ? set->num_nodes - 4 : 1;
+    if (set->memory_restart_ns == 0)
+        set->memory_restart_ns = set->restart_ns;
+    rc = fault_setting_check(set, err);
+    q->plans = calloc((size_t)set->num_nodes + 1, sizeof *q->plans);
+    if (rc == OK && !q->plans)
+        rc = err_nomem(err);
+    const int least = set->policy == FAULT_SHRINK ? q->faults.min_nodes : set->num_nodes;
+    if (rc == OK && least < set->num_nodes && !nodes_equal(&q->job->cluster))
+        rc = err_set(err, ERR_INPUT,
+                     "--faults: policy shrink needs equal nodes, and those of cluster '%s' differ",
+                     q->job->cluster.name);
+    for (int n = set->num_nodes; n >= least && rc == OK; n--)
+        rc = turns_on(args, q->job, &q->cost.cost, n, &q->plans[n], err);
+    return rc;
+}
+
+/* Run all seeds. An interval that nobody gave is chosen before. */
+static enum status question_run(struct question *q, struct fault_run *runs, int count,
+                                struct faults_answer *answer, struct err *err)
+{
+    const struct sim_args *args = q->args;
+    struct fault_setting *set = &q->faults.set;
+    const bool limited = set->limit_ns > 0;
+    answer->ideal_ns = fault_plan_ns(&q->plans[set->num_nodes]);
+    if (!limited)
+        set->limit_ns = mul_saturated(100, answer->ideal_ns);
+    const double rate = fault_rate(set);
+    const double stall = (double)set->stall_ns + (set->async ? 0 : (double)set->write_ns);
+    if (rate > 0 && stall > 0) {
+        answer->young_ns = fault_young_ns(stall, 3.6e12 / rate);
+        answer->daly_ns = fault_daly_ns(stall, 3.6e12 / rate);
+    }
+    /* Runs count on from here: hashed, so that --seed 1 and --seed 2 share none of them. */
+    const uint64_t seed = mix64((uint64_t)args->request.options.seed);
+    if (set->interval_ns == 0 && set->interval_steps == 0)
+        set->interval_steps = q->job->train.checkpoint_every_steps;
+    enum status rc = limited ? OK : check_losses(set, q->plans, seed, answer->daly_ns, err);
+    if (set->interval_ns == 0 && set->interval_steps == 0 && answer->daly_ns > 0)
+        THEN(choose_interval(set, q->plans, seed, count < AUTO_SEEDS ? count : AUTO_SEEDS,
+                             args->threads, runs, answer->daly_ns, &answer->tried, err));
+    THEN(run_all(set, q->plans, seed, count, args->threads, runs, err));
+    if (args->timeline_path)
+        THEN(timeline_write(args->timeline_path, set, q->plans, seed, err));
+    return rc;
+}
+
 enum status sim_faults(const struct command *command, const struct sim_args *args, struct job *job,
                        struct err *err)
 {
     const int64_t start = clock_now_ns();
     const int count = args->seeds ? (int)args->seeds : 1000;
-    struct faults_text faults = {.set.slow_speed = 0.5};
-    struct fault_setting *set = &faults.set;
+    struct question q = {.args = args, .job = job, .faults.set.slow_speed = 0.5};
+    const struct fault_setting *set = &q.faults.set;
     struct faults_answer answer = {0};
-    struct fault_event *events = NULL;
-    struct cost_handle cost = {0};
-    struct fault_plan *plans = NULL;
     struct fault_run *runs = calloc((size_t)count, sizeof *runs);
     int64_t *totals = calloc((size_t)count, sizeof *totals);
-    enum status rc = runs && totals ? OK : err_nomem(err);
-    THEN(read_faults(job->cluster.faults, args->faults, &faults, &events, err));
-    THEN(cost_choose(args->request.db_path, job, &cost, err));
-    if (rc != OK)
-        goto out;
-    set->write_ns = time_to_write(&faults, job);
-    set->num_nodes = job->cluster.num_nodes;
-    set->devices_per_node = job->cluster.num_devices / job->cluster.num_nodes;
-    if (faults.min_nodes == 0 || faults.min_nodes > set->num_nodes)
-        faults.min_nodes = set->num_nodes > 4 ? set->num_nodes - 4 : 1;
-    if (set->memory_restart_ns == 0)
-        set->memory_restart_ns = set->restart_ns;
-    rc = fault_setting_check(set, err);
-    plans = calloc((size_t)set->num_nodes + 1, sizeof *plans);
-    if (rc == OK && !plans)
-        rc = err_nomem(err);
-    const int least = set->policy == FAULT_SHRINK ? faults.min_nodes : set->num_nodes;
-    if (rc == OK && least < set->num_nodes && !nodes_equal(&job->cluster))
-        rc = err_set(err, ERR_INPUT,
-                     "--faults: policy shrink needs equal nodes, and those of cluster '%s' differ",
-                     job->cluster.name);
-    for (int n = set->num_nodes; n >= least && rc == OK; n--)
-        rc = turns_on(args, job, &cost.cost, n, &plans[n], err);
-    if (rc != OK)
-        goto out;
-    answer.ideal_ns = fault_plan_ns(&plans[set->num_nodes]);
-    const bool limited = set->limit_ns > 0;
-    if (!limited)
-        set->limit_ns = mul_saturated(100, answer.ideal_ns);
-    const double rate = fault_rate(set);
-    const double stall = (double)set->stall_ns + (set->async ? 0 : (double)set->write_ns);
-    if (rate > 0 && stall > 0) {
-        answer.young_ns = fault_young_ns(stall, 3.6e12 / rate);
-        answer.daly_ns = fault_daly_ns(stall, 3.6e12 / rate);
-    }
-    /* Runs count on from here: hashed, so that --seed 1 and --seed 2 share none of them. */
-    const uint64_t seed = mix64((uint64_t)args->request.options.seed);
-    if (set->interval_ns == 0 && set->interval_steps == 0)
-        set->interval_steps = job->train.checkpoint_every_steps;
-    if (!limited)
-        rc = check_losses(set, plans, seed, answer.daly_ns, err);
-    if (rc == OK && set->interval_ns == 0 && set->interval_steps == 0 && answer.daly_ns > 0)
-        rc = choose_interval(set, plans, seed, count < AUTO_SEEDS ? count : AUTO_SEEDS,
-                             args->threads, runs, answer.daly_ns, &answer.tried, err);
-    THEN(run_all(set, plans, seed, count, args->threads, runs, err));
-    if (rc == OK && args->timeline_path)
-        rc = timeline_write(args->timeline_path, set, plans, seed, err);
+    enum status rc = runs && totals ? question_read(&q, err) : err_nomem(err);
+    THEN(question_run(&q, runs, count, &answer, err));
     if (rc != OK)
         goto out;
     summarise(runs, count, &answer, totals);
@@ -592,13 +624,8 @@ enum status sim_faults(const struct command *command, const struct sim_args *arg
                          ? "fewer nodes are left than any plan needs, and none returns"
                          : "it reaches faults.limit");
 out:
-    for (int n = 0; plans && n <= set->num_nodes; n++)
-        free((void *)plans[n].turns);
-    free(plans);
-    faults_text_clear(&faults);
-    free(events);
+    question_clear(&q);
     free(runs);
     free(totals);
-    cost_handle_clear(&cost);
     return rc;
 }

@@ -291,6 +291,24 @@ static void free_array(const struct loader_spec *spec, void *array)
         free(array);
 }
 
+/* Give each micro-batch its part of the slot's arrays. */
+static void share_blocks(const struct loader *loader, struct slot *slot)
+{
+    const struct dataset *dataset = loader->spec.dataset;
+    const struct microbatches *mb = &loader->sampler.microbatches;
+    for (int m = 0; m < mb->count; m++) {
+        int64_t at = m * mb->size;
+        slot->batch.blocks[m] = (struct sample_block){
+            .ids = slot->ids + at,
+            .images = slot->images ? slot->images + at * loader->image_elems : NULL,
+            .tokens = slot->tokens ? slot->tokens + at * dataset->seq : NULL,
+            .token_types = slot->token_types ? slot->token_types + at * dataset->seq : NULL,
+            .documents = dataset->packed,
+            .lengths = slot->lengths ? slot->lengths + at : NULL,
+            .labels = slot->labels ? slot->labels + at * dataset->labels_per_sample : NULL};
+    }
+}
+
 static enum status slot_init(struct loader *loader, struct slot *slot, struct err *err)
 {
     const struct loader_spec *spec = &loader->spec;
@@ -317,17 +335,7 @@ static enum status slot_init(struct loader *loader, struct slot *slot, struct er
         (spec->want_inputs && !slot->images && !slot->tokens) || (types && !slot->token_types) ||
         (text && !slot->lengths) || (spec->want_labels && !slot->labels))
         return err_nomem(err);
-    for (int m = 0; m < mb->count; m++) {
-        int64_t at = m * mb->size;
-        slot->batch.blocks[m] = (struct sample_block){
-            .ids = slot->ids + at,
-            .images = slot->images ? slot->images + at * loader->image_elems : NULL,
-            .tokens = slot->tokens ? slot->tokens + at * dataset->seq : NULL,
-            .token_types = slot->token_types ? slot->token_types + at * dataset->seq : NULL,
-            .documents = dataset->packed,
-            .lengths = slot->lengths ? slot->lengths + at : NULL,
-            .labels = slot->labels ? slot->labels + at * dataset->labels_per_sample : NULL};
-    }
+    share_blocks(loader, slot);
     return OK;
 }
 

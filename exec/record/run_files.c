@@ -299,6 +299,21 @@ static enum status take_id(struct run_files *files, const char *dir, bool resume
     return rc == OK ? run_id_write(dir, files->id, err) : rc;
 }
 
+/* All checks have passed; files change from here on. A kill between set_aside() and cut_metrics()
+ * leaves an older checkpoint with metrics of later steps, from which the run can be resumed again. */
+static enum status continue_files(struct run_files *files, const struct run_start *start,
+                                  const char *metrics, struct err *err)
+{
+    enum status rc = take_id(files, files->dir, start->resume, err);
+    if (start->call)
+        THEN(run_call_begin(files->dir, files->id, start->call, &files->first_step, err));
+    if (start->resume) {
+        THEN(set_aside(files->dir, start->progress->step, err));
+        THEN(cut_metrics(files, metrics, start->progress->step, err));
+    }
+    return rc;
+}
+
 enum status run_files_open(const char *dir, const struct run_start *start, struct run_files **files,
                            struct err *err)
 {
@@ -341,16 +356,8 @@ enum status run_files_open(const char *dir, const struct run_start *start, struc
     snprintf(info.name, sizeof info.name, "%s", start->job->name);
     snprintf(info.cost_source, sizeof info.cost_source, "%s", start->cost_label);
     rc = record_rows_open(dir, &info, &got->rows, err);
-    /* All checks have passed; files change from here on. A kill between the next two calls leaves
-     * an older checkpoint with metrics of later steps, from which the run can be resumed again. */
     new_id = !is_there(id);
-    THEN(take_id(got, dir, start->resume, err));
-    if (rc == OK && start->call)
-        rc = run_call_begin(dir, got->id, start->call, &got->first_step, err);
-    if (rc == OK && start->resume)
-        rc = set_aside(dir, start->progress->step, err);
-    if (rc == OK && start->resume)
-        rc = cut_metrics(got, metrics, start->progress->step, err);
+    THEN(continue_files(got, start, metrics, err));
     if (rc != OK)
         goto out;
     new_metrics = !is_there(metrics);

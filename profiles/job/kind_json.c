@@ -378,13 +378,30 @@ static enum status take_like(struct kind *kind, const char *like, const struct r
     return OK;
 }
 
+/* name NULL: none is given. A shipped kind's name is refused. */
+static enum status name_kind(struct kind *got, const char *name, const char *like,
+                             const struct fields_source *source, struct err *err)
+{
+    char plain[40] = "own";
+    if (like)
+        snprintf(plain, sizeof plain, "like-%.26s", like);
+    if (!name)
+        name = plain;
+    if (kind_find(name)) {
+        err_set(err, ERR_INPUT, "%s: device kind '%s' is a shipped one", source->file, name);
+        err_hint(err, "give yours a name of its own, and \"like\": \"%s\"", name);
+        return ERR_INPUT;
+    }
+    got->name = keep_text(got, name);
+    return got->name ? OK : err_nomem(err);
+}
+
 /* Read a kind. Its name is that of `reading`, else the one that the object gives. */
 static enum status read_kind(const struct json *object, const struct fields_source *source,
                              struct reading *reading, struct kind **kind, struct err *err)
 {
     struct member keys[MAX_KEYS];
     const char *like = NULL, *name = reading->name, *kernels = NULL, *from = NULL, *rings = NULL;
-    char plain[40];
     const int n = list_keys(keys);
     struct kind *got = calloc(1, sizeof *got);
     if (!got)
@@ -399,20 +416,9 @@ static enum status read_kind(const struct json *object, const struct fields_sour
     const struct json *none = json_get(object, "rings");
     if (rc == OK && json_type(none) != JSON_NULL)
         rc = read_text(got, object, "rings", 31, source, &rings, err);
-    if (rc == OK && !name && like) {
-        snprintf(plain, sizeof plain, "like-%.26s", like);
-        name = plain;
-    }
-    if (rc == OK && !name)
-        name = "own";
-    if (rc == OK && kind_find(name)) {
-        rc = err_set(err, ERR_INPUT, "%s: device kind '%s' is a shipped one", source->file, name);
-        err_hint(err, "give yours a name of its own, and \"like\": \"%s\"", name);
-    }
+    THEN(name_kind(got, name, like, source, err));
     if (rc == OK)
-        reading->name = got->name = keep_text(got, name);
-    if (rc == OK && !got->name)
-        rc = err_nomem(err);
+        reading->name = got->name;
     if (rc == OK && like)
         rc = take_like(got, like, reading, source, err);
     if (rc == OK) {
