@@ -28,7 +28,6 @@ struct session {
     int64_t num_ranks;    /* of the present run */
     bool tried_again;     /* a rank that was given up has been tried once more */
     bool returned;        /* a lost machine answers again */
-    bool told;            /* the present run was asked to yield */
     int64_t ended_ns;     /* when the start before was seen to end, since 1970 */
     char call[48];        /* names this call of `elapse train`, for all its starts */
     char why[256];        /* of the present restart */
@@ -172,16 +171,15 @@ static bool wants_yield(void *ctx)
         s->returned = true;
     }
     const bool again = s->members.given_up > 0 && !s->tried_again && s->losses.num_ranks == 0;
-    const bool wanted = (s->returned || again) && is_training(s);
-    s->told |= wanted;
-    return wanted;
+    return (s->returned || again) && is_training(s);
 }
 
+/* Also if it was not asked: whoever sends SIGUSR2 to a rank ends that start of the run, not the run. */
 static bool has_yielded(void *ctx)
 {
     const struct session *s = ctx;
     struct json *summary = NULL;
-    if (!s->told && s->losses.num_ranks == 0) /* the summary may be an older one */
+    if (!is_training(s)) /* the summary is an older one */
         return false;
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/summary.json", s->asked->out);
@@ -214,7 +212,7 @@ static enum status start(struct session *s, int argc, char **argv, const char *k
         losses_text(&s->losses, losses);
         launch.losses = losses;
     }
-    s->returned = s->told = false;
+    s->returned = false;
     THEN(launch_exec(&launch, argc, argv, yielded, err));
     s->ended_ns = clock_wall_ns();
     free(words);
@@ -265,9 +263,12 @@ static void take_back(struct session *s)
     s->members.given_up = s->losses.num_down;
     members_ask(&s->members);
     s->num_ranks = members_ranks(&s->members);
-    snprintf(s->why, sizeof s->why, "%s %s again",
-             format_count(s->num_ranks - were, "rank", more, sizeof more),
-             s->num_ranks - were == 1 ? "joins" : "join");
+    if (s->num_ranks == were)
+        snprintf(s->why, sizeof s->why, "a signal asked it to stop");
+    else
+        snprintf(s->why, sizeof s->why, "%s %s again",
+                 format_count(s->num_ranks - were, "rank", more, sizeof more),
+                 s->num_ranks - were == 1 ? "joins" : "join");
     fprintf(stderr, "elapse: the run continues with %s: %s\n",
             format_count(s->num_ranks, "rank", now, sizeof now), s->why);
 }

@@ -28,9 +28,14 @@ static void on_yield(int signal_number)
 
 static void catch_stop_signals(void)
 {
-    struct sigaction action = {.sa_flags = SA_RESTART};
     exec_catch_signals(on_stop);
-    action.sa_handler = on_yield;
+}
+
+/* Under --max-restarts, where `elapse` starts a run again that has yielded. */
+static void catch_all_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_yield, .sa_flags = SA_RESTART};
+    catch_stop_signals();
     sigaction(SIGUSR2, &action, NULL);
 }
 
@@ -138,7 +143,7 @@ static enum status train(struct train_call *t, struct call *call, struct job *jo
                          const struct cores *cores, struct json **summary, struct err *err)
 {
     struct trainer_options *o = &t->options;
-    o->heeds_signals = catch_stop_signals;
+    o->heeds_signals = call->words.call ? catch_all_signals : catch_stop_signals;
     o->measure = t->no_measure ? NULL : profile_for_run;
     o->call = call->words.call;
     o->restarted = call->words.restarted;

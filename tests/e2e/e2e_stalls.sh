@@ -62,6 +62,19 @@ all_stopped() {
 }
 verify "a run that is stopped as a whole goes on when it may" all_stopped
 
+signalled() { # NAME ARGS...: SIGUSR2 to a rank, which nobody asked for
+    local out=$1 run
+    shift
+    train vit "$out" "${long[@]}" "$@" &
+    run=$!
+    begun "$out"
+    kill -USR2 $(ranks "$out" | head -1)
+    wait $run && same_run whole "$out"
+}
+verify "a run that is sent SIGUSR2 does all its steps" signalled usr2
+verify "also where a run is restarted, which takes no restart" signalled usr2-again --max-restarts 1
+verify "and says so" says usr2-again 'continues with 2 ranks: a signal asked it to stop'
+
 unusable() { OMPI_MCA_osc_sm_backing_directory="$tmp/nowhere" ELAPSE_STALL=2s train vit apart "${long[@]}" && same_run whole apart; }
 verify "ranks that share no memory train without it, with the same bits" unusable
 expect "a time that is none" 2 "ELAPSE_STALL.*'soon'" env ELAPSE_STALL=soon "$elapse" train "$tmp/vit.json" "${long[@]}" --out "$tmp/no"

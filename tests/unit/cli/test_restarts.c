@@ -190,6 +190,24 @@ static void restarts_run__gives_up_a_rank_and_tries_it_again(void **state)
     free(starts);
 }
 
+/* A signal that nobody here has sent is no end of the run, and takes no restart. */
+static void restarts_run__goes_on_after_a_signal_of_others(void **state)
+{
+    (void)state;
+    struct err err;
+    char *starts;
+    assert_int_equal(run("", 4, 1, 1,
+                         "mkdir out/checkpoint-4; echo x >>out/metrics.jsonl; "
+                         "echo '{\"yielded\":true}' >out/summary.json; exit 0\n"
+                         "exit 137\nexit 0",
+                         &starts, &err),
+                     OK);
+    expect_starts(starts, 3);
+    expect_start(starts, 1, "-n 4 --call ", " --restarted returned: a signal asked it to stop");
+    expect_start(starts, 2, "-n 4 --call ", " --restarted lost: ");
+    free(starts);
+}
+
 /* A trace is replayed: the rank's number is that among those left, a rank that returns joins when the
  * run yields, and a loss that the trace does not have takes no rank. */
 static void restarts_run__replays_planned_losses(void **state)
@@ -245,6 +263,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(restarts_run__gives_up_after_max_restarts),
         cmocka_unit_test(restarts_run__leaves_out_a_machine_that_does_not_answer),
         cmocka_unit_test(restarts_run__gives_up_a_rank_and_tries_it_again),
+        cmocka_unit_test(restarts_run__goes_on_after_a_signal_of_others),
         cmocka_unit_test(restarts_run__replays_planned_losses),
     };
     char text[400];
