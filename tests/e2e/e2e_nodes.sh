@@ -194,6 +194,23 @@ else
     plug right
 fi
 
+# A cut of the network that heals before anybody gives up: the run waits, and goes on.
+over left:1 right:1
+healed() {
+    train vit healed -n 2 --set train.epochs=60 --set train.lr_schedule.kind=constant --set freeze.policy=none $(shape $1 $((2 / $1))) &
+    local run=$! before
+    for _ in $(seq 1200); do [ "$(grep -c '"loss"' "$tmp/healed/metrics.jsonl" 2>/dev/null)0" -ge 200 ] && break; sleep 0.05; done
+    switch set to-right nomaster
+    sleep 0.5
+    before=$(wc -l <"$tmp/healed/metrics.jsonl")
+    sleep 1.5
+    [ "$(wc -l <"$tmp/healed/metrics.jsonl")" -eq "$before" ] || { echo "nothing was cut"; return 1; }
+    plug right
+    wait $run && same_run uncut healed && rm -r "$tmp/healed"
+}
+elapse=$here ELAPSE_MPIRUN=$mpirun train vit uncut -n 1 --set train.epochs=60 --set train.lr_schedule.kind=constant --set freeze.policy=none
+for k in 2 1; do verify "a network that is cut for 2 s stops nothing, K=$k" healed $k; done
+
 # A profile knows links inside a node and between nodes.
 over left:2 right:1
 profiled() {
