@@ -11,21 +11,21 @@ freezing_vit
 long=(-n 2 --set train.epochs=120 --set train.checkpoint_every_steps=60 --set 'freeze.table=[0]' --set cache.policy=off)
 train vit whole "${long[@]}"
 
-jumps() { # NAME OFFSET ARGS...: the day comes when the first checkpoint is there
+jumps() { # NAME OFFSET ARGS...: the day comes when the first checkpoint is there, with ARGS when a rank has been killed then
     local out=$1 offset=$2 run
     shift 2
     echo '+0' >"$tmp/$out.time"
-    LD_PRELOAD=$fake FAKETIME_TIMESTAMP_FILE=$tmp/$out.time FAKETIME_NO_CACHE=1 DONT_FAKE_MONOTONIC=1 train vit "$out" "${long[@]}" "$@" &
+    LD_PRELOAD=$fake FAKETIME_TIMESTAMP_FILE=$tmp/$out.time FAKETIME_NO_CACHE=1 DONT_FAKE_MONOTONIC=1 NO_FAKE_STAT=1 train vit "$out" "${long[@]}" "$@" &
     run=$!
     for _ in $(seq 1200); do compgen -G "$tmp/$out/checkpoint-*[0-9]" >/dev/null && break; sleep 0.02; done
+    [ $# -eq 0 ] || kill -KILL "$(pgrep -f "^[^ ]*elapse-exec .*$tmp/$out " | sort -n | head -1)"
     echo "$offset" >"$tmp/$out.time"
-    [ $# -eq 0 ] || { sleep 0.1; kill -KILL "$(pgrep -f "^[^ ]*elapse-exec .*$tmp/$out " | sort -n | head -1)"; }
     wait $run && same_run whole "$out"
 }
-times() { # NAME: of the metrics, the summary and run.db
-    python3 - "$tmp/$1" <<'PY'
+times() { # NAME [HOURS]: of the metrics, the summary and run.db; a restart cannot tell a day that it waited from one that was set
+    python3 - "$tmp/$1" "${2:-1}" <<'PY'
 import json, sqlite3, sys
-HOUR = 3600 * 10**9
+MOST = int(sys.argv[2]) * 3600 * 10**9
 def look(value, way):
     if isinstance(value, dict):
         for key, one in value.items():
@@ -33,7 +33,7 @@ def look(value, way):
     elif isinstance(value, list):
         for one in value:
             look(one, way)
-    elif way.endswith("_ns") and value is not None and not 0 <= value < HOUR:
+    elif way.endswith("_ns") and value is not None and not 0 <= value < MOST:
         sys.exit(f"{way} is {value}")
 for line in open(sys.argv[1] + "/metrics.jsonl"):
     look(json.loads(line), "metrics")
@@ -43,11 +43,12 @@ for start, step in sqlite3.connect(sys.argv[1] + "/run.db").execute("SELECT star
 PY
 }
 for way in on back; do
-    offset=+1d; [ $way = on ] || offset=-1d
+    offset=+1d hours=25
+    [ $way = on ] || { offset=-1d hours=1; }
     verify "a day $way in a run changes nothing" jumps "day-$way" $offset
     verify "and none of its times" times "day-$way"
     verify "a day $way and a lost rank: it restarts" jumps "again-$way" $offset --max-restarts 1
-    verify "with times that can be" times "again-$way"
+    verify "with times that can be" times "again-$way" $hours
     check "its report is made" "$elapse" report "$tmp/again-$way" -o "$tmp/page.html"
 done
 finish
