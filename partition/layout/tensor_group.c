@@ -258,6 +258,14 @@ static enum status make_groups(struct tensor_group *l, const struct cluster *clu
     return rc;
 }
 
+/* Whether the devices are of Ampere or later, which FlashAttention needs (Dao-AILab/flash-attention, README.md): those
+ * before it are the ones without bf16 units. */
+static bool has_flash(const struct cluster *cluster)
+{
+    const struct roofline *roof = device_roofline(&cluster->devices[0]);
+    return !roof || !roofline_lacks_bf16(roof);
+}
+
 /* Whether the setting leaves it to us if attention is fused. */
 static bool fuses(const struct setting *setting)
 {
@@ -365,7 +373,8 @@ enum status tensor_group_new(const struct setting *setting, const struct layout 
     if (rc == OK && d.spreads)
         model_divide_experts(&l->model, layout->expert, d.X);
     if (rc == OK && d.fused)
-        model_fuse_attention(&l->model);
+        model_set_attention(&l->model,
+                            has_flash(setting->cluster) ? ATTENTION_FUSED : ATTENTION_UNFUSED);
     if (d.divides)
         THEN(make_groups(l, setting->cluster, err));
     if (d.spreads && d.X > 1 && d.X < d.T)

@@ -73,7 +73,7 @@ def judge(steps, store):
 
 
 def line_of(source, top):
-    ran, died, allowed, refused, logs, native = [], 0, 0, 0, [], {}
+    ran, died, allowed, refused, logs, native, unnamed = [], 0, 0, 0, [], {}, []
     for i, (ms, run) in enumerate(source.runs):
         folder = "%s/%d" % (top, i)
         os.mkdir(folder)
@@ -88,6 +88,9 @@ def line_of(source, top):
             native[folder] = abs(answer["step_ns"] / 1e6 / ms - 1)
             refused += not fits
             logs.append(math.log(ms / (answer["step_ns"] / 1e6)))
+            predict.write_run(dict(run, framework="auto"), top)
+            answer, why = predict.simulate(top, top + "/none.db")
+            unnamed += [] if why else [abs(answer["step_ns"] / 1e6 / ms - 1)]
     middle = predict.mean(logs)
     spread = math.sqrt(sum((x - middle) ** 2 for x in logs) / max(1, len(logs) - 1))
     cells = ["%.1f" % (100 * predict.mean([abs(math.exp(-x) - 1) for x in logs]))]
@@ -103,13 +106,14 @@ def line_of(source, top):
         cells += ["%.1f (%+.1f)" % (100 * predict.mean(errors), 100 * (predict.mean(errors) - predict.mean(before))),
                   "%.0f" % (100 * inside / len(errors))] if errors else ["", ""]
     memory = "%d of %d, %d of %d" % (allowed, died, refused, len(ran)) if died or refused else "0 of %d" % len(ran)
-    return [source.name, "%d" % len(ran), "%+.2f, %.2f" % (middle, spread), *cells, memory]
+    return [source.name, "%d" % len(ran), "%+.2f, %.2f" % (middle, spread), *cells, memory,
+            "%.1f" % (100 * predict.mean(unnamed)) if unnamed else ""]
 
 
 def main():
     name = sys.argv[2] if len(sys.argv) > 2 else ""
-    print("| source | rows | ln: mean, spread | natively, % | one row | inside | two rows | inside | memory |")
-    print("| --- " * 9 + "|")
+    print("| source | rows | ln: mean, spread | natively, % | one row | inside | two rows | inside | memory | unnamed |")
+    print("| --- " * 10 + "|")
     for source in sources(sys.argv[1]):
         if name in source.name and source.runs:
             with tempfile.TemporaryDirectory() as top:

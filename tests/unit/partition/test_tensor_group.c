@@ -158,6 +158,38 @@ static void model_fuse_attention__takes_out_the_score_matrices(void **state)
     model_clear(&unfused);
 }
 
+/* FlashAttention needs Ampere or later. */
+static void tensor_group_new__leaves_the_scores_to_devices_before_ampere(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *kind;
+        enum attention_kind attention;
+    } kinds[] = {
+        {"v100",    ATTENTION_UNFUSED},
+        {"rtx5000", ATTENTION_UNFUSED},
+        {"a100",    ATTENTION_FUSED  },
+        {"mi300x",  ATTENTION_FUSED  }
+    };
+    struct model model = {0};
+    make_gpt(&model, ATTENTION_AUTO);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        struct cluster cluster = {0};
+        struct cost cost = {.source = COST_ROOFLINE, .item_ns = flops_ns};
+        struct tensor_group *group = NULL;
+        const struct layout layout = {.tensor = 1, .expert = 1, .context = 1};
+        assert_int_equal(cluster_grid(1, 1, &cluster, NULL), OK);
+        snprintf(cluster.devices[0].kind, sizeof cluster.devices[0].kind, "%s", kinds[i].kind);
+        const struct setting setting = {&model, &cluster, &cost};
+        assert_int_equal(tensor_group_new(&setting, &layout, &group, NULL), OK);
+        const struct setting own = tensor_group_setting(group, &setting);
+        assert_int_equal(own.model->attention, kinds[i].attention);
+        tensor_group_free(group);
+        cluster_clear(&cluster);
+    }
+    model_clear(&model);
+}
+
 /* --- Megatron-LM ------------------------------------------------------------------------------- */
 
 static void model_shard__divides_weights_and_flops_as_megatron_does(void **state)
@@ -627,6 +659,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workload__activation_memory_is_that_of_the_paper),
         cmocka_unit_test(model_fuse_attention__takes_out_the_score_matrices),
+        cmocka_unit_test(tensor_group_new__leaves_the_scores_to_devices_before_ampere),
         cmocka_unit_test(model_shard__divides_weights_and_flops_as_megatron_does),
         cmocka_unit_test(model_shard__gives_each_device_a_head_of_keys),
         cmocka_unit_test(model_exchanges__send_what_the_papers_say),
