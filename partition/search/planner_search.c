@@ -426,11 +426,14 @@ static enum status cut_time(struct search *search, struct lowered_cut *cut, int6
     struct step_time time = {0};
     int64_t traffic_ns = 0;
     cut->chain.class_index = search_chain_class(search);
+    int64_t most_ns = 0;
     enum status rc = schedule_time_chain(&cut->full, &cut->workload, setting, &cut->plan, limit_ns,
                                          &time, traced ? &cut->chain : NULL, err);
     const bool shorter = rc == OK && (limit_ns == 0 || time.step_ns < limit_ns);
-    if (shorter && workload_traffic_most_ns(&cut->workload, setting, &cut->plan,
-                                            time.allreduce_ns) > time.step_ns)
+    if (shorter)
+        rc = workload_traffic_most_ns(&cut->workload, setting, &cut->plan, time.allreduce_ns,
+                                      &most_ns, err);
+    if (rc == OK && most_ns > time.step_ns)
         rc = workload_traffic_ns(&cut->workload, setting, &cut->plan, &traffic_ns, err);
     if (rc == OK && shorter) {
         *unshared_ns = bound_max(time.step_ns, 1);

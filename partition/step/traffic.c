@@ -108,25 +108,25 @@ enum status workload_traffic_ns(const struct workload *w, const struct setting *
     return rc;
 }
 
-/* The most devices of the plan that are on one node. 0: no memory. */
-static int most_on_node(const struct cluster *cluster, const struct plan *plan)
+/* The most devices of the plan that are on one node. room: [num_nodes], all 0. */
+static int most_on_node(const struct cluster *cluster, const struct plan *plan, int64_t *room)
 {
-    int *count = calloc((size_t)cluster->num_nodes, sizeof *count), most = 0;
-    for (int i = 0; count && i < plan->num_ranks * plan->num_pipelines; i++) {
-        const int on = ++count[cluster->devices[plan->device[i]].node];
+    int64_t most = 0;
+    for (int i = 0; i < plan->num_ranks * plan->num_pipelines; i++) {
+        const int64_t on = ++room[cluster->devices[plan->device[i]].node];
         most = on > most ? on : most;
     }
-    free(count);
-    return most;
+    return (int)most;
 }
 
 /* How many times longer than a device's own port an uplink may be busy, if each device that it serves sends
- * through it for as long as one port is busy at most. */
-static double uplink_share(const struct cluster *cluster, const struct plan *plan)
+ * through it for as long as one port is busy at most. room: as for most_on_node(). */
+static double uplink_share(const struct cluster *cluster, const struct plan *plan, int64_t *room)
 {
-    const int on_node = most_on_node(cluster, plan), all = plan->num_ranks * plan->num_pipelines;
-    if (cluster->pod_nodes <= 0 || on_node == 0)
-        return on_node > 0 ? on_node : all;
+    const int on_node = most_on_node(cluster, plan, room),
+              all = plan->num_ranks * plan->num_pipelines;
+    if (cluster->pod_nodes <= 0)
+        return on_node;
     double port = 0; /* no device sends faster */
     for (int d = 0; d < cluster->num_devices; d++)
         port = fmax(port,
@@ -138,13 +138,15 @@ static double uplink_share(const struct cluster *cluster, const struct plan *pla
 
 /* A port carries the messages of its rank, on edges and as tied tables, and the rings of its stages. No flow
  * keeps what it crosses busy for longer than the flow takes alone. */
-int64_t workload_traffic_most_ns(const struct workload *w, const struct setting *setting,
-                                 const struct plan *plan, int64_t allreduce_ns)
+enum status workload_traffic_most_ns(const struct workload *w, const struct setting *setting,
+                                     const struct plan *plan, int64_t allreduce_ns,
+                                     int64_t *most_ns, struct err *err)
 {
     const struct setting own = workload_setting(w, setting);
-    int64_t most = 0, stages = 0, *rank_ns = calloc(2 * (size_t)w->num_ranks, sizeof *rank_ns);
+    const size_t room = 2 * (size_t)w->num_ranks + (size_t)own.cluster->num_nodes;
+    int64_t most = 0, stages = 0, *rank_ns = calloc(room, sizeof *rank_ns);
     if (!rank_ns)
-        return INT64_MAX;
+        return err_nomem(err);
     for (int c = 0; c < w->num_classes; c++) {
         for (int k = 0; k < w->num_ranks; k++)
             rank_ns[k] = w->tied_bytes > 0 ? mul_saturated(2, workload_tied_ns(w, c)) : 0;
@@ -166,8 +168,9 @@ int64_t workload_traffic_most_ns(const struct workload *w, const struct setting 
         const int64_t of_rank = ++held[w->rank_of_stage[s]];
         stages = of_rank > stages ? of_rank : stages;
     }
-    free(rank_ns);
     const double ns = (double)add_saturated(most, mul_saturated(allreduce_ns, stages)) *
-                      uplink_share(own.cluster, plan) * (1 + 1e-9);
-    return ns < (double)STEP_NS_MAX ? (int64_t)ns + 1 : STEP_NS_MAX;
+                      uplink_share(own.cluster, plan, held + w->num_ranks) * (1 + 1e-9);
+    free(rank_ns);
+    *most_ns = ns < (double)STEP_NS_MAX ? (int64_t)ns + 1 : STEP_NS_MAX;
+    return OK;
 }

@@ -16,8 +16,9 @@ enum status workload_traffic_ns(const struct workload *workload, const struct se
                                 const struct plan *plan, int64_t *ns, struct err *err);
 /* What workload_traffic_ns() does not exceed: the busiest port, as often as devices share an uplink.
  * allreduce_ns: the longest all-reduces of a stage, as in struct step_time. O(classes * edges + devices). */
-int64_t workload_traffic_most_ns(const struct workload *workload, const struct setting *setting,
-                                 const struct plan *plan, int64_t allreduce_ns);
+enum status workload_traffic_most_ns(const struct workload *workload, const struct setting *setting,
+                                     const struct plan *plan, int64_t allreduce_ns,
+                                     int64_t *most_ns, struct err *err);
 
 #ifdef __cplusplus
 }
