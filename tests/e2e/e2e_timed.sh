@@ -64,6 +64,15 @@ rm -rf "$tmp"/saved/checkpoint-{18,23,24}
 train gpt saved -n 2 --plan "$tmp/two.plan" --resume "$tmp/saved"
 verify "and from a checkpoint in the ramp" same_run one saved
 
+# Killed at the end of the warm-up, in the ramp and after it. No rank takes the place of the lost one, so the run ends.
+for at in 4 8 14 20; do
+    killed=(-n 2 --plan "$tmp/two.plan" --set train.checkpoint_every_steps=1)
+    train gpt killed-$at "${killed[@]}" --max-restarts 1 --plan-losses <(printf 'step,rank,event\n%d,1,lost\n' $at)
+    verify "a rank is killed after $at steps" grep -q 'signal 9 (Killed)' "$tmp/killed-$at.err"
+    train gpt killed-$at "${killed[@]}" --resume "$tmp/killed-$at"
+    verify "and the run resumed: the same bits" same_run one killed-$at
+done
+
 norms=(--set freeze.choice=norm)
 train gpt norm -n 2 --plan "$tmp/two.plan" "${norms[@]}"
 verify "norm: no order is known before two turns are over" differ one norm
