@@ -36,7 +36,7 @@ enum { MOST_ITERATIONS = 60, MOST_SOLVES = 12 };
 #define END_TOLERANCE (0.6 * CRASH_TOLERANCE) /* of the end, that the second run aims for */
 #define SUM_TOLERANCE 4e-4                    /* of the sum of shares, and of one share */
 #define SOLVE_TOLERANCE 1e-18                 /* of the square of the right-hand side */
-#define STEP_PART 0.95                        /* of the way to the nearest bound */
+#define STEP_PART 0.97                        /* of the way to the nearest bound */
 #define LEAST_SLACK 1e-4                      /* at the begin, in the unit of times */
 #define SECOND_SLACK 1e-5                     /* at the second begin */
 #define SECOND_PRODUCT 1e-2                   /* of multiplier and slack there */

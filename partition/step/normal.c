@@ -21,7 +21,7 @@ enum { NONE = -1, PANEL = 4 };
  * same. */
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) &&                            \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define WIDE __attribute__((target_clones("avx2", "default")))
+#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define WIDE
 #endif
