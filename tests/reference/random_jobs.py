@@ -27,7 +27,8 @@ def ask(elapse, job, fixed=()):
         command += ["--set", f"pipeline.{key}={value}"]
     done = subprocess.run(command + ["--json", "--quiet"], capture_output=True, text=True, check=False,
                           stdin=subprocess.DEVNULL)
-    if done.returncode not in (0, 1, 4):
+    # A fixed layout may not suit the batch, which is exit 2.
+    if done.returncode not in (0, 1, 4) and not (fixed and done.returncode == 2):
         sys.exit(f"exit {done.returncode}: {' '.join(command)}\n{done.stderr}")
     return (json.loads(done.stdout) if done.returncode == 0 else None), " ".join(command[1:])
 
