@@ -17,6 +17,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "exec/base/bf16.h"
@@ -232,6 +233,14 @@ static enum status replace_stale(const char *path, struct err *err)
     return OK;
 }
 
+/* An empty file whose maker had an hour to write the header was killed before that. */
+static bool is_abandoned(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0 &&
+           time(NULL) - st.st_mtime > 3600;
+}
+
 /* Remove files that crashed runs of this machine have left in a folder (arena-5). Other machines
  * may share the folder. */
 static void remove_stale(const char *dir)
@@ -243,8 +252,8 @@ static void remove_stale(const char *dir)
         if (strncmp(at->d_name, prefix, sizeof prefix - 1) != 0 ||
             snprintf(path, sizeof path, "%s/%s", dir, at->d_name) >= (int)sizeof path)
             continue;
-        if (read_header(path, &h) == (ssize_t)sizeof h && h.magic == magic &&
-            h.host == cache_host() && !alive(h.pid))
+        const bool has_header = read_header(path, &h) == (ssize_t)sizeof h && h.magic == magic;
+        if (has_header ? h.host == cache_host() && !alive(h.pid) : is_abandoned(path))
             unlink(path);
     }
     if (files)

@@ -17,7 +17,8 @@
  *          error of creating, not a signal in the middle of a step.
  * arena-5  The files have names only until everybody has attached (cache_arena_unlink()). After
  *          that nobody can remove or truncate them, and no crash leaves them behind. The next
- *          create in that folder removes files that an earlier crash has left behind.
+ *          create in that folder removes files that an earlier crash has left behind, empty ones
+ *          (killed before the header) after an hour.
  * arena-6  States and checksums of the spill's slots lie in shared memory, after the slots there.
  *          Their contents are read and written by calls and not mapped, so that an unreadable disk
  *          gives a damaged sample and not a signal.

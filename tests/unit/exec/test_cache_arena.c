@@ -588,6 +588,27 @@ static void cache_arena__removes_what_dead_runs_left(void **state)
     unlink(foreign);
 }
 
+/* Empty: somebody is about to write the header, or was killed before that. */
+static void cache_arena_create__removes_empty_files_of_long_ago(void **state)
+{
+    (void)state;
+    const struct timespec long_ago[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+    struct cache_spec spec = spec_of(4);
+    struct cache_arena *a = NULL;
+    char old[128], young[128];
+    snprintf(old, sizeof old, "%s/elapse-cache-old-0", folder);
+    snprintf(young, sizeof young, "%s/elapse-cache-young-0", folder);
+    assert_int_equal(mknod(old, S_IFREG | 0600, 0), 0);
+    assert_int_equal(mknod(young, S_IFREG | 0600, 0), 0);
+    assert_int_equal(utimensat(AT_FDCWD, old, long_ago, 0), 0);
+    assert_int_equal(cache_arena_create(&spec, &a, NULL), OK);
+    cache_arena_unlink(a);
+    cache_arena_free(a);
+    assert_int_equal(access(old, F_OK), -1);
+    assert_int_equal(unlink(young), 0);
+    assert_int_equal(files_left(), 0);
+}
+
 /* Nobody would ever write into these. */
 static void cache_arena__waits_for_no_pipe_of_its_name(void **state)
 {
@@ -651,6 +672,7 @@ int main(void)
         cmocka_unit_test(cache_arena__reports_a_full_disk_and_leaves_nothing),
         cmocka_unit_test(cache_arena__computes_again_what_a_disk_loses),
         cmocka_unit_test(cache_arena__removes_what_dead_runs_left),
+        cmocka_unit_test(cache_arena_create__removes_empty_files_of_long_ago),
         cmocka_unit_test(cache_arena__waits_for_no_pipe_of_its_name),
         cmocka_unit_test(cache_checksum__changes_with_every_bit_and_order),
     };
