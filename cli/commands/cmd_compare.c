@@ -207,11 +207,7 @@ static enum status finish(const struct command *command, struct comparison *conf
         cache_unknown = cache_unknown || configs[i].cache_unknown;
         extrapolated = extrapolated || configs[i].extrapolated;
     }
-    if (configs[0].note[0])
-        fprintf(stderr, "elapse: note: %s\n", configs[0].note);
-    if (configs[0].cost != COST_MEASURED && configs[0].cost != COST_PUBLISHED)
-        fprintf(stderr, "elapse: note: simulated with published data, which say nothing about this "
-                        "machine; 'elapse profile' measures it\n");
+    comparison_print_notes(configs[0].note, configs[0].cost);
     if (cache_unknown)
         fprintf(stderr, "elapse: note: the profile has no host time for reads of the cache; "
                         "simulated as 0\n");
@@ -222,12 +218,8 @@ static enum status finish(const struct command *command, struct comparison *conf
         fprintf(stderr,
                 "elapse: note: this machine is noisy: equal steps spread by up to %.0f %%\n",
                 100 * s.worst_spread);
-    if (rc == OK && !isnan(tolerance) && s.num_noisy == n) {
-        rc = err_set(err, ERR_INFEASIBLE,
-                     "the machine is too noisy to judge: no step time is known within %.0f %%",
-                     100 * s.noise_limit);
-        err_hint(err, "let nothing else run, or take more --steps and --repeats");
-    }
+    if (rc == OK && !isnan(tolerance))
+        rc = comparison_refuse(s.num_noisy == n, s.noise_limit, configs[0].other_host, err);
     if (rc == OK && !isnan(tolerance) && s.median_abs_error > tolerance)
         rc = err_set(err, ERR_INFEASIBLE, "error of the step time is %.1f %%, tolerance %.1f %%",
                      100 * s.median_abs_error, 100 * tolerance);

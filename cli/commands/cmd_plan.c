@@ -4,6 +4,7 @@
  * solve() makes a plan by plan_for(). plan_show.c prints it, plan_change.c the transition from
  * another F (--from-frozen), and run_all_frozen() a table over F. Read run_one() at the end first.
  */
+#include "cli/plans/band_show.h"
 #include "cli/plans/calibrated.h"
 #include "cli/base/command.h"
 
@@ -114,9 +115,14 @@ static enum status run_all_frozen(const struct command *command, const struct re
 {
     struct json *json = q->as_json ? plan_show_begin(command, job, cost) : NULL;
     struct json *rows = q->as_json ? json_add_array(json, "by_frozen") : NULL;
+    char training[160];
     if (!q->as_json) {
-        printf("%s: %s on %s, costs: %s%s\n\n", job->name, job->model.name, job->cluster.name,
+        printf("%s: %s on %s, costs: %s%s\n", job->name, job->model.name, job->cluster.name,
                cost->cost.label, q->cached ? "; cache filled" : "");
+        printf("%s\n", plan_training_text(job, training, sizeof training));
+        if (cost->note[0])
+            printf("note: %s\n", cost->note);
+        printf("\n");
         printf("%2s | %3s %4s %4s %-11s %-7s %10s %10s | %3s %4s %4s %10s %10s | %s\n", "F", "K",
                "R", "M", "schedule", "frozen", "step", "s/1000", "K", "R", "M", "released",
                "s/1000", "faster");
@@ -243,6 +249,7 @@ static enum status run_one(const struct command *command, const struct request *
         json_add_bool(json, "extrapolated", answer.result.extrapolated);
         plan_show_add(json, &answer, &job->cluster);
         calibrated_add(&on, interval_ns, json);
+        band_add(&setting, cost, answer.result.plan.step_ns, json);
         plan_show_add(json_add_object(json, "released"), &released, &job->cluster);
         if (q->explain)
             plan_show_add_others(json, &answer.result);

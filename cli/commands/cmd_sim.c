@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/plans/band_show.h"
 #include "cli/plans/plan_memory.h"
 #include "cli/plans/calibrated.h"
 #include "cli/base/command.h"
@@ -227,6 +228,8 @@ static void print_head(const struct step_answer *a)
                format_ns(result->period_ns, one, sizeof one));
     const struct step_rates rates = step_answer_rates(a);
     printf("%s\n", rates_text(&rates, &a->cost.cost, text, sizeof text));
+    const struct setting setting = {&a->model, &a->cluster, &a->cost.cost};
+    band_print(&setting, &a->cost, result->step_ns);
 }
 
 /* A row for each device, and whether the fullest one has its headroom. */
@@ -305,6 +308,7 @@ static enum status answer_step(const struct command *command, const struct sim_a
         add_inputs(json, answer, &args->request.options);
         add_result(json, answer, pools, args->no_wall);
         calibrated_add(&on, interval_ns, json);
+        band_add(&setting, &answer->cost, answer->result.step_ns, json);
     }
     THEN(sim_explain(args, answer, &spread, json, err));
     free(pools);

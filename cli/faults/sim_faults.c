@@ -613,9 +613,13 @@ enum status sim_faults(const struct command *command, const struct sim_args *arg
     answer.wall_ns = clock_now_ns() - start;
     if (args->json) {
         struct json *json = command_json(command);
+        if (q.cost.note[0])
+            json_add_string(json, "cost_note", q.cost.note);
         answer_json(json, &answer, set, job->cluster.price_per_hour, args->no_wall);
         rc = command_answer(json, err);
     } else {
+        if (q.cost.note[0])
+            printf("note: %s\n", q.cost.note);
         answer_print(&answer, set, job->cluster.price_per_hour, args->no_wall);
     }
     if (rc == OK && answer.done == 0)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/plans/band_show.h"
 #include "cli/plans/plan_search.h"
 #include "partition/base/units.h"
 #include "partition/plan/plausible.h"
@@ -488,6 +489,7 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
 {
     const struct planner_result *result = &answer->result;
     const struct plan *plan = &result->plan;
+    const struct setting setting = {&job->model, &job->cluster, &cost->cost};
     char a[32], b[32], rates[256];
     printf("%s: %s on %s (%s), costs: %s%s\n", job->name, job->model.name, job->cluster.name,
            COUNT_TEXT(job->cluster.num_devices, "device"), cost->cost.label,
@@ -508,6 +510,7 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
         printf("%s\n", rates);
     printf("\nstep %s: %s\n", format_ns(plan->step_ns, a, sizeof a),
            rates_text(&answer->rates, &cost->cost, rates, sizeof rates));
+    band_print(&setting, cost, plan->step_ns);
     print_run(&answer->run);
     print_counts(job, plan);
     if (result->whole_ns > 0)
@@ -609,6 +612,15 @@ void plan_show_print_others(const struct job *job, const struct plan_answer *ans
     }
 }
 
+void plan_assumed_add(struct json *json, struct job_assumed assumed)
+{
+    struct json *keys = json_add_array(json, "assumed");
+    if (assumed.dtype)
+        json_add_string(keys, NULL, "train.dtype");
+    if (assumed.optimizer)
+        json_add_string(keys, NULL, "train.optimizer.kind");
+}
+
 struct json *plan_show_begin(const struct command *command, const struct job *job,
                              const struct cost_handle *cost)
 {
@@ -616,11 +628,7 @@ struct json *plan_show_begin(const struct command *command, const struct job *jo
     json_add_parsed(json, "job", job->json);
     json_add_string(json, "dtype", dtype_text((int)job->train.dtype));
     json_add_string(json, "optimizer", job_optimizer_name(job));
-    struct json *assumed = json_add_array(json, "assumed");
-    if (job->assumed.dtype)
-        json_add_string(assumed, NULL, "train.dtype");
-    if (job->assumed.optimizer)
-        json_add_string(assumed, NULL, "train.optimizer.kind");
+    plan_assumed_add(json, job->assumed);
     json_add_string(json, "cost_source", cost_source_name(cost->cost.source));
     json_add_string(json, "cost_label", cost->cost.label);
     if (cost->note[0])

@@ -46,6 +46,8 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
                      const struct plan_answer *answer, const struct plan_answer *released,
                      bool all_stages);
 void plan_show_print_others(const struct job *job, const struct plan_answer *answer);
+/* Write "assumed", the keys that nobody gave. */
+void plan_assumed_add(struct json *json, struct job_assumed assumed);
 /* The job's dtype and optimizer, and the options that change them where nobody gave them. */
 const char *plan_training_text(const struct job *job, char *text, size_t size);
 

@@ -91,6 +91,7 @@ enum status comparison_add_run(struct comparison *c, const struct replay *replay
     c->cost = replay->cost.cost.source;
     snprintf(c->cost_label, sizeof c->cost_label, "%s", replay->cost.cost.label);
     snprintf(c->note, sizeof c->note, "%s", replay->cost.note);
+    c->other_host = replay->cost.other_host;
     int at = c->num_runs++; /* insert such that the times stay sorted */
     for (; at > 0 && c->run_step_ns[at - 1] > replay->real_step_ns; at--)
         c->run_step_ns[at] = c->run_step_ns[at - 1];
@@ -133,6 +134,37 @@ double comparison_peak_error(const struct comparison *c)
                : NAN;
 }
 
+double comparison_noise_limit(double tolerance)
+{
+    return isnan(tolerance) ? COMPARISON_NOISY : fmax(tolerance, COMPARISON_NOISY);
+}
+
+void comparison_print_notes(const char *note, enum cost_source source)
+{
+    if (*note)
+        fprintf(stderr, "elapse: note: %s\n", note);
+    if (source != COST_MEASURED && source != COST_PUBLISHED)
+        fprintf(stderr, "elapse: note: simulated with published data, which say nothing about this "
+                        "machine; 'elapse profile' measures it\n");
+}
+
+enum status comparison_refuse(bool noisy, double noise_limit, bool other_host, struct err *err)
+{
+    if (other_host) {
+        err_set(err, ERR_INFEASIBLE,
+                "the profile is of another host, so its error says nothing of this one");
+        err_hint(err, "'elapse profile' measures the run's host; --db names its store");
+        return ERR_INFEASIBLE;
+    }
+    if (!noisy)
+        return OK;
+    err_set(err, ERR_INFEASIBLE,
+            "the machine is too noisy to judge: no step time is known within %.0f %%",
+            100 * noise_limit);
+    err_hint(err, "let nothing else run, or take more steps");
+    return ERR_INFEASIBLE;
+}
+
 bool comparison_is_noisy(const struct comparison *c, double limit)
 {
     return !(c->noise <= limit);
@@ -147,11 +179,10 @@ void comparison_errors(double *errors, int64_t n, double *median, double *worst)
 
 struct comparison_summary comparison_summarize(struct comparison *configs, int n, double tolerance)
 {
-    struct comparison_summary s = {
-        .noise_limit = isnan(tolerance) ? COMPARISON_NOISY : fmax(tolerance, COMPARISON_NOISY),
-        .median_abs_error = NAN,
-        .worst_abs_error = NAN,
-        .worst_abs_peak_error = NAN};
+    struct comparison_summary s = {.noise_limit = comparison_noise_limit(tolerance),
+                                   .median_abs_error = NAN,
+                                   .worst_abs_error = NAN,
+                                   .worst_abs_peak_error = NAN};
     double errors[COMPARISONS_MAX];
     int quiet = 0;
     for (int i = 0; i < n; i++) {

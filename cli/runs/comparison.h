@@ -49,11 +49,20 @@ struct comparison {
     bool cache_unknown; /* the run read the cache, but the profile has no read time; 0 was used */
     bool extrapolated;  /* sizes are outside the measured range */
     enum cost_source cost;
+    bool other_host; /* the costs were measured on another host than the run's */
     char cost_label[96], note[COST_NOTE_BYTES];
 };
 
 /* Add a run, at most COMPARISON_RUNS_MAX. ERR_NOMEM. */
 enum status comparison_add_run(struct comparison *c, const struct replay *replay, struct err *err);
+
+/* A step time that is not known to this gives no error. tolerance NaN: none. */
+double comparison_noise_limit(double tolerance);
+/* Print what is said of the costs on stderr. */
+void comparison_print_notes(const char *note, enum cost_source source);
+/* Refuse to judge by a tolerance: the time of the run is not known within noise_limit, or its costs are
+ * of another host. ERR_INFEASIBLE. */
+enum status comparison_refuse(bool noisy, double noise_limit, bool other_host, struct err *err);
 
 /* The errors that the parts of the runs allow: simulated / measured - 1 for the slowest and for the
  * fastest part. False: there are too few steps. */

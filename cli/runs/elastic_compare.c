@@ -394,8 +394,18 @@ enum status elastic_compare(const struct command *command, const char *run_dir,
         rc = command_answer(answer_json(command, replay, &pair), err);
     else if (rc == OK)
         print_answer(replay, &pair);
-    if (rc == OK && replay->cost.note[0])
-        fprintf(stderr, "elapse: note: %s\n", replay->cost.note);
+    /* What is not known of a step is not known of the training. */
+    const double noise = comparison_ratio((double)(replay->real_p90_ns - replay->real_p10_ns),
+                                          (double)replay->real_step_ns);
+    const double limit = comparison_noise_limit(tolerance);
+    if (rc == OK)
+        comparison_print_notes(replay->cost.note, replay->cost.cost.source);
+    if (rc == OK && !(noise <= limit))
+        fprintf(stderr,
+                "elapse: note: this machine is noisy: equal steps spread by up to %.0f %%\n",
+                100 * noise);
+    if (rc == OK && !isnan(tolerance))
+        rc = comparison_refuse(!(noise <= limit), limit, replay->cost.other_host, err);
     if (rc == OK && !isnan(tolerance) && fabs(total_error(&pair)) > tolerance)
         rc =
             err_set(err, ERR_INFEASIBLE, "error of the training time is %.1f %%, tolerance %.1f %%",

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/plans/band_show.h"
 #include "cli/plans/plan_search.h"
 #include "cli/runs/run_rows.h"
 #include "cli/simulate/sim_command.h"
@@ -419,7 +420,11 @@ static void run_json(struct json *json, const struct run_answer *a, bool no_wall
     }
     json_add_string(json, "cost_source", cost_source_name(a->source->cost.source));
     json_add_string(json, "cost_label", a->source->cost.label);
+    if (a->source->note[0])
+        json_add_string(json, "cost_note", a->source->note);
     json_add_bool(json, "extrapolated", is_extrapolated(a));
+    const struct setting setting = {&a->job->model, &a->job->cluster, &a->source->cost};
+    band_add(&setting, a->source, 0, json);
     if (a->note[0])
         json_add_string(json, "note", a->note);
     if (a->run.searched.judged > 0)
@@ -434,8 +439,10 @@ static void run_print(const struct run_answer *a, bool no_wall)
     char one[32], two[32], three[32], speed[40], price[96];
     printf("%s (costs: %s%s)\n", a->job->name, a->source->cost.label,
            is_extrapolated(a) ? ", extrapolated" : "");
+    if (a->source->note[0])
+        printf("note: %s\n", a->source->note);
     if (a->note[0])
-        printf("%s\n", a->note);
+        printf("note: %s\n", a->note);
     printf("epoch");
     row_print_head(stdout, &run_table);
     for (int e = 0; e < a->run.num_epochs; e++) {
@@ -443,6 +450,8 @@ static void run_print(const struct run_answer *a, bool no_wall)
         row_print(stdout, &run_table, &a->run.epochs[e]);
     }
     putchar('\n');
+    const struct setting setting = {&a->job->model, &a->job->cluster, &a->source->cost};
+    band_print(&setting, a->source, 0);
     printf("total %s, %.2f device hours", format_ns(a->run.total_ns, one, sizeof one),
            a->run.device_hours);
     if (a->run.device_hours_idle > 0)

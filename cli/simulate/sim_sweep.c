@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "cli/base/threads.h"
+#include "cli/plans/band_show.h"
 #include "cli/plans/plan_show.h"
 #include "cli/simulate/sim_command.h"
 #include "cli/simulate/sweep_lines.h"
@@ -33,7 +34,7 @@ struct line {
     double cost; /* sweep_cost(); 0: no answer */
     enum status rc;
     struct err *err; /* owned; the error that ended the sweep, or that of the first point */
-    char *note;      /* owned; what a first question left open; NULL: nothing */
+    char *note;      /* owned; what is said of its profile, or what was assumed; NULL: nothing */
 };
 
 /* The last point of a thread. The next one has its job if all keys are equal, and its plan if the
@@ -107,6 +108,13 @@ static enum status axis_parse(const char *text, struct axis *axis, struct err *e
     return OK;
 }
 
+/* Keep what is said of a profile. What computed costs assume is equal for most points. */
+static void take_note(const struct cost_handle *cost, struct sweep_values *values)
+{
+    if (cost_is_measured(&cost->cost))
+        memcpy(values->note, cost->note, sizeof values->note);
+}
+
 static void step_values(const struct step_answer *a, struct sweep_values *values)
 {
     const struct sim_result *r = &a->result;
@@ -132,6 +140,9 @@ static void step_values(const struct step_answer *a, struct sweep_values *values
         .layout = a->plan.layout,
     };
     values->layout.tensor = layout_tensor(&a->plan.layout);
+    const struct setting setting = {&a->model, &a->cluster, &a->cost.cost};
+    band_of_step(&setting, &a->cost, r->step_ns, values->step_band_ns);
+    take_note(&a->cost, values);
 }
 
 static enum status run_values(const struct step_request *request, const struct job *job,
@@ -139,7 +150,9 @@ static enum status run_values(const struct step_request *request, const struct j
 {
     struct job base = {0};
     struct elastic_run run = {0}, baseline = {0};
-    enum status rc = simulate_job(request, job, NULL, NULL, &run, err);
+    struct cost_handle cost = {0};
+    enum status rc = cost_choose(request->db_path, job, &cost, err);
+    THEN(simulate_job(request, job, &cost.cost, NULL, &run, err));
     if (rc == OK && job->num_baseline > 0)
         rc = job_point(job, (const char *const *)job->baseline, job->num_baseline, &base, err);
     if (rc == OK && job->num_baseline > 0)
@@ -155,13 +168,17 @@ static enum status run_values(const struct step_request *request, const struct j
         values->cost = hours * job->cluster.price_per_hour;
         values->energy_kwh = hours * job->cluster.power_watts / 1000;
         values->searched = run.searched;
+        if (baseline.searched.judged > 0 && !baseline.searched.complete)
+            values->searched.complete = false;
         values->extrapolated = run.extrapolated || baseline.extrapolated;
         values->pipeline_length = run.epochs[0].pipeline_length;
         values->replicas = run.epochs[0].replicas;
         values->layout.tensor = layout_tensor(&job->pipeline.layout.at);
         values->microbatches = run.epochs[0].microbatches;
         values->schedule = run.epochs[0].schedule;
+        take_note(&cost, values);
     }
+    cost_handle_clear(&cost);
     elastic_run_clear(&run);
     elastic_run_clear(&baseline);
     job_clear(&base);
@@ -278,6 +295,7 @@ static void make_line(struct sweep *sweep, struct kept *kept, int64_t point)
     const bool refused =
         line.rc == ERR_INPUT || line.rc == ERR_INFEASIBLE || line.rc == ERR_UNFINISHED;
     if (line.rc == OK || refused) {
+        values.assumed = kept->job.assumed;
         struct sweep_row row = {.values = &values, .error = refused ? err.msg : NULL};
         for (int i = 0; i < sweep->num_axes; i++)
             row.texts[i] = axis_value(&sweep->axes[i], index[i]);
@@ -286,7 +304,9 @@ static void make_line(struct sweep *sweep, struct kept *kept, int64_t point)
             line.cost = sweep_cost(&sweep->table, &values);
         const struct job *job = &kept->job;
         char note[160];
-        if (line.rc == OK && (job->assumed.dtype || job->assumed.optimizer))
+        if (line.rc == OK && *values.note)
+            line.note = strdup(values.note);
+        else if (line.rc == OK && (job->assumed.dtype || job->assumed.optimizer))
             line.note = strdup(plan_training_text(job, note, sizeof note));
     }
     if (line.rc != OK && (!refused || point == 0) && (line.err = malloc(sizeof err)))
@@ -390,7 +410,7 @@ static enum status print_lines(struct sweep *sweep, struct err *err)
     ticker_clear(&progress, stderr);
     if (rc == OK)
         print_fastest(sweep, fastest);
-    if (rc == OK)
+    if (rc == OK && sweep->table.form != SWEEP_JSON) /* its lines have them */
         print_notes(sweep);
     const struct err *first = sweep->lines[0].err;
     if (rc == OK && !answered) {

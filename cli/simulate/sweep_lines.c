@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/plans/band_show.h"
 #include "cli/plans/plan_search.h"
+#include "cli/plans/plan_show.h"
 #include "partition/base/units.h"
 #include "profiles/job/plan_json.h"
 
@@ -130,6 +132,12 @@ static char *json_line(const struct sweep_table *t, const struct sweep_row *row)
             layout_json_add_dim(json, &values->layout, (enum layout_dim)d);
     if (!row->error && values->searched.judged > 0)
         searched_add(json_add_object(json, "searched"), &values->searched, t->timed);
+    if (values->assumed.dtype || values->assumed.optimizer)
+        plan_assumed_add(json, values->assumed);
+    if (!row->error && *values->note)
+        json_add_string(json, "cost_note", values->note);
+    if (!row->error && values->step_band_ns[1] > 0)
+        band_add_ns(values->step_band_ns, json);
     if (row->error)
         json_add_string(json, "error", row->error);
     else

@@ -10,6 +10,7 @@
 #include "partition/plan/plan.h"
 #include "partition/schedule/schedule.h"
 #include "partition/search/planner.h"
+#include "profiles/cost/profile_cost.h"
 
 enum sweep_form { SWEEP_JSON, SWEEP_CSV, SWEEP_TABLE };
 struct sweep_table {
@@ -35,6 +36,9 @@ struct sweep_values {
     bool extrapolated;
     struct searched searched; /* for the plan */
     struct layout layout;     /* tensor at least 1; the rest of a step: a line of JSON names it */
+    int64_t step_band_ns[2];  /* of published runs; zeros: none */
+    struct job_assumed assumed;
+    char note[COST_NOTE_BYTES]; /* how a profile does not fit; "": it does */
 };
 
 struct sweep_row {

@@ -35,27 +35,24 @@ static enum status check(struct profile_request *q, int64_t **sizes, struct err 
     return rc;
 }
 
-/* Note the sizes that a quick or a stopped profile has not measured, alone or with all ranks. */
-static void report_left_out(const struct profile_request *q, const struct profile *profile)
+/* The sizes that a quick or a stopped profile has not measured, alone or with all ranks: "4, 8". */
+static const char *left_out(const struct measure_options *asked, const struct profile *profile,
+                            char *text, size_t size)
 {
-    char text[160] = "";
     size_t used = 0;
-    for (int i = 0; i < q->measure.num_samples; i++) {
+    text[0] = '\0';
+    for (int i = 0; i < asked->num_samples; i++) {
         int rows = 0, first = 0;
         for (int j = 0; j < profile->num_layers; j++) {
             const struct layer_row *row = &profile->layers[j];
-            rows += strcmp(row->pass, "fwd") == 0 && row->samples == q->measure.samples[i];
-            first += strcmp(row->pass, "fwd") == 0 && row->samples == q->measure.samples[0];
+            rows += strcmp(row->pass, "fwd") == 0 && row->samples == asked->samples[i];
+            first += strcmp(row->pass, "fwd") == 0 && row->samples == asked->samples[0];
         }
-        if (rows < first && used < sizeof text)
-            used += (size_t)snprintf(text + used, sizeof text - used, "%s%lld", used ? ", " : "",
-                                     (long long)q->measure.samples[i]);
+        if (rows < first && used < size)
+            used += (size_t)snprintf(text + used, size - used, "%s%lld", used ? ", " : "",
+                                     (long long)asked->samples[i]);
     }
-    if (used > 0)
-        fprintf(stderr,
-                "note: not all phases have micro-batches of %s, because time ran out; plans "
-                "derive their times from the sizes that were measured\n",
-                text);
+    return text;
 }
 
 static enum status print(const struct profile_request *q, const struct profile *profile,
@@ -90,8 +87,12 @@ static enum status print(const struct profile_request *q, const struct profile *
                COUNT_TEXT(profile->num_layers, "layer"), COUNT_TEXT(profile->num_links, "link"),
                json_string(json_get(run, "db")), 100 * noise.mean, 100 * noise.worst);
     }
-    if (rc == OK)
-        report_left_out(q, profile);
+    char text[160];
+    if (rc == OK && *left_out(&q->measure, profile, text, sizeof text))
+        fprintf(stderr,
+                "note: not all phases have micro-batches of %s, because time ran out; plans "
+                "derive their times from the sizes that were measured\n",
+                text);
     if (rc == OK && noise.mean > PROFILE_NOISY)
         fprintf(stderr,
                 "note: this machine is too noisy for a profile to rely on: repeats of a layer "
@@ -101,13 +102,21 @@ static enum status print(const struct profile_request *q, const struct profile *
     return rc;
 }
 
-/* Store the profile under its name, with a note if it is noisy. */
-static enum status keep(struct profile *profile, struct store *store, struct err *err)
+/* Store the profile under its name, with a note if it is noisy or incomplete. */
+static enum status keep(const struct measure_options *asked, struct profile *profile,
+                        struct store *store, struct err *err)
 {
     const struct profile_noise noise = profile_noise(profile);
+    char *note = profile->info.note, text[128];
+    const size_t size = sizeof profile->info.note;
     if (noise.mean > PROFILE_NOISY)
-        snprintf(profile->info.note, sizeof profile->info.note,
-                 "noisy: repeats of a layer spread by %.0f %% on average", 100 * noise.mean);
+        snprintf(note, size, "noisy: repeats of a layer spread by %.0f %% on average; ",
+                 100 * noise.mean);
+    if (*left_out(asked, profile, text, sizeof text))
+        snprintf(note + strlen(note), size - strlen(note),
+                 PROFILE_INCOMPLETE " not all phases have micro-batches of %s", text);
+    else if (*note)
+        note[strlen(note) - 2] = '\0';
     return store_put_profile(store, profile, PROFILE_MERGE, err);
 }
 
@@ -135,7 +144,7 @@ enum status profile_request_run(struct profile_request *q, const struct comm *co
     if (rc == OK && comm->rank == 0) {
         if (q->name)
             snprintf(profile.info.name, sizeof profile.info.name, "%s", q->name);
-        rc = keep(&profile, store, err);
+        rc = keep(&q->measure, &profile, store, err);
     }
     if (rc == OK && comm->rank == 0) {
         struct json *run = json_object_new();
@@ -197,7 +206,7 @@ enum status profile_for_run(const struct comm *comm, const struct cores *cores,
                      "it is too busy to be measured, repeats of a layer spread by %.0f %%",
                      100 * noise);
     if (rc == OK && comm->rank == 0)
-        rc = keep(&profile, store, err);
+        rc = keep(&options, &profile, store, err);
     rc = comm_agree(comm, rc, err);
     store_close(store);
     profile_clear(&profile);

@@ -85,7 +85,7 @@ struct job {
     char name[64];
     char *path;      /* owned: the job's file, for messages; NULL if built from options */
     bool of_options; /* options are all that there is: a first question (job_json.h) */
-    struct {
+    struct job_assumed {
         bool dtype, optimizer; /* not given, and not the default of a job file */
     } assumed;
     char *dir;          /* owned: folder that relative paths start from */

@@ -36,7 +36,7 @@ static bool better(const struct profile_info *a, const struct profile_info *b, c
 /* Append to the note how this machine differs from the one that the profile was measured on, as in
  * "driver, libraries". */
 static void note_differences(const struct profile_info *then, const struct profile_info *now,
-                             enum dtype dtype, char note[256])
+                             enum dtype dtype, char note[COST_NOTE_BYTES])
 {
     /* A kernel matters only for its dtype. Older profiles do not name their kernels. */
     const bool bf16 = dtype == DTYPE_BF16 && *then->bf16_kernel,
@@ -59,19 +59,16 @@ static void note_differences(const struct profile_info *then, const struct profi
     /* A frequency governor moves the clock a little, so differences up to 5 % do not count. */
     if (now->clock_mhz && llabs(then->clock_mhz - now->clock_mhz) * 20 > now->clock_mhz)
         snprintf(list + strlen(list), sizeof list - strlen(list), "%sclock", *list ? ", " : "");
-    const size_t used = strlen(note);
-    if (*list && used)
-        snprintf(note + used, 256 - used, "; it was measured with another %s", list);
-    else if (*list)
-        snprintf(note, 256, "profile '%s' was measured with another %s", then->name, list);
+    if (*list)
+        cost_note_add(note, "profile '%s' was measured with another %s", then->name, list);
 }
 
-/* Choose the best profile of a device kind that has every item of the model. ERR_INFEASIBLE if
- * there is none; err names the item that the best profile lacks. */
+/* Choose the best profile of a device kind that has every item of the model, and add to the handle what
+ * is said of it. ERR_INFEASIBLE if there is none; err names the item that the best profile lacks. */
 static enum status choose_kind(struct store *store, const char *device_kind,
                                const struct model *model, const struct cluster *cluster,
                                const struct cost_query *query, struct kind_cost *kind,
-                               bool *published, bool *here, char note[256], struct err *err)
+                               bool *published, struct cost_handle *handle, struct err *err)
 {
     struct profile_info *infos = NULL;
     char host[64] = "";
@@ -92,20 +89,24 @@ static enum status choose_kind(struct store *store, const char *device_kind,
         infos[best] = swap;
         struct profile profile = {0};
         struct err inner = {0};
-        char fit[256] = "";
+        char fit[COST_NOTE_BYTES] = "";
         rc = store_get_profile(store, infos[i].name, &profile, &inner);
         THEN(kind_cost_build(&profile, model, cluster, query, kind, fit, &inner));
         profile_clear(&profile);
         if (rc == OK) {
-            *published = strcmp(infos[i].source, "published") == 0;
-            *here = strcmp(infos[i].host, host) == 0;
+            const bool of_others = strcmp(infos[i].source, "published") == 0;
+            const bool here = strcmp(infos[i].host, host) == 0;
+            *published = *published || of_others;
+            handle->measured_here = handle->measured_here && here;
             if (query->present)
                 note_differences(&infos[i], query->present, query->dtype, fit);
-            else if (!*fit && strcmp(cluster->name, "this-machine") == 0 && !*here)
-                snprintf(fit, sizeof fit, "profile '%s' was measured on another machine, '%s'",
-                         infos[i].name, infos[i].host);
+            else if (strcmp(cluster->name, "this-machine") == 0 && !here)
+                cost_note_add(fit, "profile '%s' was measured on another machine, '%s'",
+                              infos[i].name, infos[i].host);
+            if (query->present && !of_others && strcmp(infos[i].host, query->present->host) != 0)
+                handle->other_host = true;
             if (*fit)
-                memcpy(note, fit, sizeof fit);
+                cost_note_add(handle->note, "%s", fit);
             break;
         }
         if (rc != ERR_INFEASIBLE) {
@@ -149,13 +150,6 @@ static bool is_opaque(const struct model *model)
 
 /* --- computed costs --------------------------------------------------------------------------- */
 
-/* Append to the note, after what it says. */
-static void add_note(struct cost_handle *handle, const char *text)
-{
-    const size_t used = strlen(handle->note);
-    snprintf(handle->note + used, sizeof handle->note - used, "%s%s", used ? "; " : "", text);
-}
-
 /* Say whose curve stands for a kind that nobody measured. */
 static void note_nearest(const struct device *const *kinds, int num_kinds,
                          struct cost_handle *handle)
@@ -167,7 +161,7 @@ static void note_nearest(const struct device *const *kinds, int num_kinds,
             continue;
         snprintf(text, sizeof text, "%s has the kernel curve of %s at its own peak", kinds[k]->kind,
                  curve->fitted_on);
-        add_note(handle, text);
+        cost_note_add(handle->note, "%s", text);
     }
 }
 
@@ -175,8 +169,9 @@ static void note_nearest(const struct device *const *kinds, int num_kinds,
 static void note_framework(const struct model *model, struct cost_handle *handle)
 {
     if (!model->framework && !is_opaque(model))
-        add_note(handle,
-                 "no train.framework: the kernels of megatron-te, without its overlap and memory");
+        cost_note_add(
+            handle->note,
+            "no train.framework: the kernels of megatron-te, without its overlap and memory");
 }
 
 /* Say what a job gives away that multiplies in fp32 although its devices are faster in bf16. */
@@ -194,7 +189,7 @@ static void note_narrow(const struct model *model, const struct cost_options *op
         snprintf(text, sizeof text,
                  "%s has no bf16 units: products run at its fp32 rate; fp16 does not",
                  kinds[k]->kind);
-        add_note(handle, text);
+        cost_note_add(handle->note, "%s", text);
         return;
     }
     for (int k = 0; k < num_kinds && model->elem_bytes == 4; k++) {
@@ -207,7 +202,7 @@ static void note_narrow(const struct model *model, const struct cost_options *op
         snprintf(text, sizeof text,
                  "dtype is %s: matrix products on %s have %.0f times the peak with bf16",
                  options->tf32 ? "tf32" : "fp32", kinds[k]->kind, gain);
-        add_note(handle, text);
+        cost_note_add(handle->note, "%s", text);
         handle->bf16_is_faster = true;
         return;
     }
@@ -228,7 +223,7 @@ static void note_calibration(const struct model *model, const struct cost_query 
         snprintf(text, sizeof text,
                  "calibration '%.63s' was fitted on %s; its factors may not hold for %.32s, %s, %s",
                  c->name, then, kinds[k]->kind, dtype, launcher);
-        add_note(handle, text);
+        cost_note_add(handle->note, "%s", text);
         return;
     }
 }
@@ -248,7 +243,7 @@ static void note_memory(const struct cluster *cluster, struct cost_handle *handl
                  device->mem_bytes == INT64_MAX ? "unlimited bytes"
                                                 : format_bytes(device->mem_bytes, has, sizeof has),
                  device->kind, format_bytes(roof->mem_bytes, published, sizeof published));
-        add_note(handle, text);
+        cost_note_add(handle->note, "%s", text);
     }
 }
 
@@ -449,17 +444,17 @@ static enum status choose_profiles(const char *db_path, const struct model *mode
     ctx = profile_cost_new(num_kinds);
     if (!ctx)
         rc = err_nomem(err);
+    handle->measured_here = true;
     for (int k = 0; k < num_kinds && rc == OK; k++) {
-        bool from_paper = false, here = false;
-        rc = choose_kind(store, kinds[k]->kind, model, cluster, query, &ctx->kinds[k], &from_paper,
-                         &here, handle->note, err);
-        handle->measured_here = rc == OK && here && (k == 0 || handle->measured_here);
+        rc = choose_kind(store, kinds[k]->kind, model, cluster, query, &ctx->kinds[k], &published,
+                         handle, err);
         ctx->num_kinds += rc == OK;
-        published = published || from_paper;
     }
     if (rc == OK) {
         profile_cost_finish(handle, ctx, published);
         ctx = NULL;
+    } else {
+        *handle = (struct cost_handle){0};
     }
     profile_cost_free(ctx);
     store_close(store);

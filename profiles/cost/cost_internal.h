@@ -46,12 +46,16 @@ struct profile_cost {
 
 /* Build the costs of the cluster's devices of the profile's kind. Of the profile's ways of
  * measuring (backend, threads, busy ranks) that have every item of the model, it uses the nearest
- * to the query. note becomes "", or says how the profile does not fit the query. ERR_INFEASIBLE:
- * the profile lacks an item. *kind is cleared on any failure. */
+ * to the query. What is said of the profile and of how it does not fit the query is added to note.
+ * ERR_INFEASIBLE: the profile lacks an item. *kind is cleared on any failure. */
 enum status kind_cost_build(const struct profile *profile, const struct model *model,
                             const struct cluster *cluster, const struct cost_query *query,
-                            struct kind_cost *kind, char note[256], struct err *err);
+                            struct kind_cost *kind, char note[COST_NOTE_BYTES], struct err *err);
 void kind_cost_clear(struct kind_cost *kind);
+
+/* Append to a note, after what it says. */
+void cost_note_add(char note[COST_NOTE_BYTES], const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 struct profile_cost *
 profile_cost_new(int num_kinds);                  /* with space for num_kinds; NULL: no memory */

@@ -398,34 +398,37 @@ static int devices_per_node(const struct cluster *cluster)
     return most;
 }
 
-/* Say how the profile's machine differs from the one that is asked about. */
+/* Say how the profile's machine differs from the one that is asked about, and what is wrong with it. */
 static void write_note(const struct profile *profile, const struct model *model,
                        const struct cost_query *query, const struct combo *combo, int64_t ranks,
-                       const struct kind_cost *kind, char note[256])
+                       const struct kind_cost *kind, char note[COST_NOTE_BYTES])
 {
     if (query->threads && combo->threads && combo->threads != query->threads)
-        snprintf(note, 256, "profile '%s' was measured with %lld threads a rank, not %d",
-                 profile->info.name, (long long)combo->threads, query->threads);
+        cost_note_add(note, "profile '%s' was measured with %lld threads a rank, not %d",
+                      profile->info.name, (long long)combo->threads, query->threads);
     else if (strcmp(profile->info.source, "published") != 0 && combo->ranks != ranks)
-        snprintf(note, 256, "profile '%s' was measured with %lld busy ranks a node, not %lld",
-                 profile->info.name, (long long)combo->ranks, (long long)ranks);
+        cost_note_add(note, "profile '%s' was measured with %lld busy ranks a node, not %lld",
+                      profile->info.name, (long long)combo->ranks, (long long)ranks);
     else if (strcmp(profile->info.source, "published") != 0 && kind->dropout_unknown)
-        snprintf(note, 256, "profile '%s' was measured with%s dropout: 'elapse profile%s' with%s",
-                 profile->info.name, query->dropout ? "out" : "",
-                 query->dropout ? " --dropout" : "", query->dropout ? "" : "out");
+        cost_note_add(note, "profile '%s' was measured with%s dropout: 'elapse profile%s' with%s",
+                      profile->info.name, query->dropout ? "out" : "",
+                      query->dropout ? " --dropout" : "", query->dropout ? "" : "out");
     else if (rest_unknown(kind, model))
-        snprintf(note, 256,
-                 "profile '%s' has no bwd_rest time of the first trained item after frozen "
-                 "layers; its bwd_input time is used instead",
-                 profile->info.name);
-    else if (kind->spread > PROFILE_NOISY)
-        snprintf(note, 256, "profile '%s' is noisy: p10 to p90 spans %.0f %% of the median",
-                 profile->info.name, 100 * kind->spread);
+        cost_note_add(note,
+                      "profile '%s' has no bwd_rest time of the first trained item after frozen "
+                      "layers; its bwd_input time is used instead",
+                      profile->info.name);
+    if (kind->spread > PROFILE_NOISY)
+        cost_note_add(note, "profile '%s' is noisy: p10 to p90 spans %.0f %% of the median",
+                      profile->info.name, 100 * kind->spread);
+    const char *lacks = strstr(profile->info.note, PROFILE_INCOMPLETE);
+    if (lacks)
+        cost_note_add(note, "profile '%s' is %s", profile->info.name, lacks);
 }
 
 enum status kind_cost_build(const struct profile *profile, const struct model *model,
                             const struct cluster *cluster, const struct cost_query *query,
-                            struct kind_cost *kind, char note[256], struct err *err)
+                            struct kind_cost *kind, char note[COST_NOTE_BYTES], struct err *err)
 {
     const char *dtype = dtype_text(query->dtype);
     struct combo combos[MAX_COMBOS];

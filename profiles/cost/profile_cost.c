@@ -3,6 +3,7 @@
 #include "profiles/cost/profile_cost.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -263,13 +264,25 @@ struct cost_query cost_query_of_model(const struct model *model)
     return (struct cost_query){.dtype = model->elem_bytes == 2 ? DTYPE_BF16 : DTYPE_FP32};
 }
 
+void cost_note_add(char note[COST_NOTE_BYTES], const char *format, ...)
+{
+    const size_t used = strlen(note);
+    const size_t begin =
+        used + (size_t)snprintf(note + used, COST_NOTE_BYTES - used, "%s", used ? "; " : "");
+    va_list args;
+    va_start(args, format);
+    if (begin < COST_NOTE_BYTES)
+        vsnprintf(note + begin, COST_NOTE_BYTES - begin, format, args);
+    va_end(args);
+}
+
 enum status profile_cost(const struct profile *profile, const struct model *model,
                          const struct cluster *cluster, const struct cost_query *query,
                          struct cost_handle *handle, struct err *err)
 {
     const struct cost_query own = cost_query_of_model(model);
     struct profile_cost *ctx = profile_cost_new(1);
-    char note[256] = "";
+    char note[COST_NOTE_BYTES] = "";
     if (!ctx)
         return err_nomem(err);
     enum status rc =

@@ -25,6 +25,7 @@ struct cost_handle {
     char note[COST_NOTE_BYTES];   /* "" or one line that says how the profile does not fit */
     bool bf16_is_faster;          /* the note says by how much the peak is */
     bool measured_here;           /* profiles of this host answer */
+    bool other_host;              /* a profile was measured on another host than query->present */
     double spread;                /* mean of profile_noise(); 0: unknown */
     struct profile_cost *ctx;     /* owned; NULL unless a profile answers */
     struct kernel_costs *kernels; /* owned; what kernels and the roofline answer from, else NULL */

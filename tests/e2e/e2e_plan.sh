@@ -297,6 +297,8 @@ assumed() { "$elapse" plan "$@" --json --quiet | python3 -c 'import json, sys; p
 verify "plan: JSON names the keys" eval '[ "$(assumed "${short[@]}")" = "train.dtype train.optimizer.kind" ] && [ -z "$(assumed "$tmp/short.json")" ]'
 expect "plan: a sweep says it once" 0 '^elapse: note: dtype bf16, optimizer adamw: assumed' "$elapse" plan "${short[@]}" \
     --sweep train.batch.global=16,32 --csv
+expect "plan: a line of JSON has it" 0 '"assumed":\["train.dtype","train.optimizer.kind"\]' "$elapse" plan "${short[@]}" \
+    --sweep train.batch.global=16,32 --json
 # K = 4 equal stages of f = i = w = 2 ms, M = 8: (M + K - 1)(f + i + w) is 66 ms, (K - 1)(f + i) + M(f + i + w / 2) 52 ms,
 # and three messages each way of 5 us 30 us more.
 timed=(plan --model uniform:layers=8,fwd=1ms,bwd_input=1ms,bwd_weight=1ms,act=1,params=1 --cluster h100-1x4 --batch 8

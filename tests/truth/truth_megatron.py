@@ -43,7 +43,7 @@ def base(heads, hidden, layers, tp, pp, gpus):
             "cluster": predict.cluster("a100", gpus, sends="blocking", uplink="1600Gb/s",
                                        nic="200Gb/s"), "layers": layers,
             "tp": tp, "pp": pp, "dp": gpus // tp // pp, "dtype": "fp16", "dropout": 0.1,
-            "attention": "unfused"}
+            "attention": "unfused", "judges": "megatron-2021"}
 
 
 def fastest(run, batch, layers):

@@ -24,7 +24,7 @@ def run_of(r):
                "layers": n["layers"], "micro_batch": n["micro_batch"],
                "micro_batches": n["global_batch"] // n["dp"] // n["micro_batch"],
                "tp": n["tp"], "dp": n["dp"], "pp": n["pp"], "dtype": "fp16", "dropout": 0.1,
-               "attention": "unfused", "recompute": "layer"}
+               "attention": "unfused", "recompute": "layer", "judges": "deepspeed"}
 
 
 def main():

@@ -151,6 +151,21 @@ static void comparison_peak_error__is_unknown_without_both_sides(void **state)
     assert_true(isnan(comparison_peak_error(&c)));
 }
 
+static void comparison_refuse__judges_neither_noise_nor_another_host(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    assert_int_equal(comparison_refuse(false, 0.1, false, &err), OK);
+    assert_int_equal(comparison_refuse(true, 0.25, false, &err), ERR_INFEASIBLE);
+    assert_non_null(strstr(err.msg, "no step time is known within 25 %"));
+    err = (struct err){0};
+    assert_int_equal(comparison_refuse(false, 0.1, true, &err), ERR_INFEASIBLE);
+    assert_non_null(strstr(err.msg, "of another host"));
+    assert_float_equal(comparison_noise_limit(NAN), COMPARISON_NOISY, 0);
+    assert_float_equal(comparison_noise_limit(0.01), COMPARISON_NOISY, 0);
+    assert_float_equal(comparison_noise_limit(0.3), 0.3, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -159,6 +174,7 @@ int main(void)
         cmocka_unit_test(comparison_interval__spans_the_parts_of_all_runs),
         cmocka_unit_test(message_times__compares_transfers_that_were_waited_for),
         cmocka_unit_test(comparison_summarize__leaves_noisy_configurations_out),
+        cmocka_unit_test(comparison_refuse__judges_neither_noise_nor_another_host),
         cmocka_unit_test(comparison_peak_error__is_unknown_without_both_sides),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
