@@ -21,3 +21,4 @@ set xlabel textcolor rgb ink
 set ylabel textcolor rgb ink
 set style fill solid 1.0 noborder
 set encoding utf8
+set format "%.10g"

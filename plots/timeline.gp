@@ -2,7 +2,8 @@
 #
 # Set before: panels, span (common x range), time_unit, lanes_all, width_px, height_px, left_px (room for the names of lanes), crowded (1: bars too narrow for borders); of panel p: title_p, lanes_p, ytics_p (a command);
 # num_kinds, kinds[], colours[]. shared (1: some backwards leave weight gradients out); $ops_p: start end lane colour share label, a row an op; lane 0 is rank 0.
-key_px = 190.0; title_px = 38.0; axis_px = 42.0; label_px = 30.0
+key_px = GPVAL_TERM eq "dumb" ? 260.0 : 190.0; # a character is 10 pixels wide there
+title_px = 38.0; axis_px = 42.0; label_px = 30.0
 unit = (height_px - panels*(title_px + axis_px) - label_px)/(lanes_all*height_px)
 set multiplot
 if (crowded) { set style fill solid 1.0 noborder } else { set style fill solid 1.0 border rgb "#555555" }

@@ -50,24 +50,49 @@ static void write_curve(FILE *out, const char *kind, const struct run_rows *rows
     fputs("EOD\n", out);
 }
 
-/* Places of labels, in shares of the axes. Rotated text needs LABEL_X between neighbours of like
- * height, so a label that would cover another one is left out; its line stays. */
-#define LABEL_X 0.045
-#define LABEL_Y 0.12
+/* Places of labels that are drawn so far, in shares of the axes, and how they lie. */
+enum { LABEL_PX = 130, LINE_PX = 16 }; /* of a label's text, about */
 struct labels {
+    double cosine, sine;  /* of the angle that the text has */
+    double width, height; /* of the axes, in pixels */
     double x[64], y[64];
     int num;
 };
 
-static bool take_place(struct labels *labels, double x, double y)
+/* Labels of a figure that has begun. A terminal of characters cannot turn them. */
+static struct labels labels_of(const struct figure_call *call, double degrees)
 {
-    for (int i = 0; i < labels->num; i++)
-        if (fabs(labels->x[i] - x) < LABEL_X && fabs(labels->y[i] - y) < LABEL_Y)
+    const double angle = call->plot.dumb ? 0 : degrees * acos(-1) / 180;
+    return (struct labels){.cosine = cos(angle),
+                           .sine = sin(angle),
+                           .width = 0.6 * call->width,
+                           .height = 0.75 * call->height};
+}
+
+static bool is_free(const struct labels *labels, double x, double y)
+{
+    for (int i = 0; i < labels->num; i++) {
+        const double right = (x - labels->x[i]) * labels->width,
+                     up = (y - labels->y[i]) * labels->height;
+        if (fabs(right * labels->cosine + up * labels->sine) < LABEL_PX &&
+            fabs(up * labels->cosine - right * labels->sine) < LINE_PX)
             return false;
-    if (labels->num == sizeof labels->x / sizeof *labels->x)
+    }
+    return true;
+}
+
+/* Find a place for a label that covers no other one, at most `lines` lines above *y. False: there is
+ * none, so it is left out. */
+static bool take_place(struct labels *labels, double x, double *y, int lines)
+{
+    const double line = LINE_PX / labels->height;
+    double at = *y;
+    while (!is_free(labels, x, at) && at < *y + lines * line)
+        at += line;
+    if (!is_free(labels, x, at) || labels->num == sizeof labels->x / sizeof *labels->x)
         return false;
     labels->x[labels->num] = x;
-    labels->y[labels->num++] = y;
+    labels->y[labels->num++] = *y = at;
     return true;
 }
 
@@ -82,7 +107,8 @@ static void write_changes(FILE *out, const struct run_rows *rows, int run, int64
             continue;
         fprintf(out, "set arrow from %lld, graph 0 to %lld, graph 1 nohead lt %d lw 1 dt 3\n",
                 (long long)step->step, (long long)step->step, run);
-        if (!take_place(labels, (double)step->step / (double)last, 0))
+        double top = 1;
+        if (!take_place(labels, (double)step->step / (double)last, &top, 0))
             continue;
         fprintf(out,
                 "set label \"F=%lld K=%lld R=%lld\" at %lld, graph 1.02 left rotate by 25 "
@@ -96,7 +122,7 @@ enum status figure_curves(struct figure_call *call, struct err *err)
 {
     int curve = 0;
     int64_t longest = 0, last = 1;
-    struct labels labels = {.num = 0};
+    struct labels labels;
     bool changes = false;
     while (strcmp(curves[curve].kind, call->kind) != 0)
         curve++;
@@ -114,6 +140,7 @@ enum status figure_curves(struct figure_call *call, struct err *err)
     if (!curves[curve].smooth)
         window = 1e-9; /* the mean is the value itself */
     FILE *out = figure_begin(call, 1000, 480);
+    labels = labels_of(call, 25);
     fprintf(out, "array names[%d]\n", call->num_args);
     for (int r = 0; r < call->num_args; r++) {
         char name[32];
@@ -181,6 +208,8 @@ static void write_epochs(FILE *out, const struct run_rows *rows, int run, double
     fputs("EOD\n", out);
 }
 
+#define THROUGHPUT_AXIS 1.5 /* the axis over the highest level, for labels (throughput.gp) */
+
 /* Write the labels of a run where its plan changes. */
 static void write_plans(FILE *out, const struct run_rows *rows, int run, double tokens, double top,
                         int64_t epochs, struct labels *labels)
@@ -188,12 +217,12 @@ static void write_plans(FILE *out, const struct run_rows *rows, int run, double 
     fprintf(out, "$changes_%d << EOD\n", run);
     for (int64_t i = 0; i < rows->num_epochs; i++) {
         const struct epoch_row *e = &rows->epochs[i], *b = i ? e - 1 : e;
+        double place = tokens * e->samples_per_s / (THROUGHPUT_AXIS * top);
         if ((i == 0 || e->pipeline_length != b->pipeline_length || e->replicas != b->replicas ||
              e->frozen_layers != b->frozen_layers) &&
-            take_place(labels, (double)e->epoch / (double)epochs,
-                       tokens * e->samples_per_s / (1.35 * top)))
+            take_place(labels, (double)e->epoch / (double)epochs, &place, 8))
             fprintf(out, "%lld %.6g \"F=%lld K=%lld R=%lld%s\"\n", (long long)e->epoch,
-                    tokens * e->samples_per_s, (long long)e->frozen_layers,
+                    place * THROUGHPUT_AXIS * top, (long long)e->frozen_layers,
                     (long long)e->pipeline_length, (long long)e->replicas,
                     e->cached ? " cached" : "");
     }
@@ -204,7 +233,7 @@ enum status figure_throughput(struct figure_call *call, struct err *err)
 {
     double top = 0, level = NAN;
     int64_t epochs = 1;
-    struct labels labels = {.num = 0};
+    struct labels labels;
     bool points = false;
     for (int r = 0; r < call->num_args; r++) {
         enum status rc = subject_epochs(&call->subjects[r], err);
@@ -227,6 +256,7 @@ enum status figure_throughput(struct figure_call *call, struct err *err)
         top = isfinite(level) ? level : 0;
     }
     FILE *out = figure_begin(call, 1000, 480);
+    labels = labels_of(call, 60);
     fprintf(out, "array names[%d]\n", call->num_args);
     for (int r = 0; r < call->num_args; r++) {
         const struct subject *s = &call->subjects[r];

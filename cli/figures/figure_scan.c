@@ -27,7 +27,13 @@ struct scan_line {
     bool apart;     /* its points are not joined */
     int num;
     double x[MAX_POINTS], y[MAX_POINTS];
+    bool stopped[MAX_POINTS]; /* the search for its plan was cut short */
 };
+
+static bool was_stopped(const struct step_answer *answer)
+{
+    return answer->searched.judged > 0 && !answer->searched.complete;
+}
 
 /* The bubble of one pipeline of K ranks at growing M. A batch that cannot be cut into M equal parts
  * has no point there. */
@@ -49,6 +55,7 @@ static void scan_bubble(const struct subject *s, int k, enum schedule_kind kind,
         if (m < k / 2 || !step_of(s, &job, &answer) || answer.plan.microbatches.count != m)
             continue;
         line->x[line->num] = m;
+        line->stopped[line->num] = was_stopped(&answer);
         line->y[line->num++] = 100 * answer.result.bubble_fraction;
     }
     step_answer_clear(&answer);
@@ -70,6 +77,15 @@ static void write_lines(struct figure_call *call, const struct scan_line *lines,
             fprintf(out, "%.9g %.9g\n%s", lines[i].x[p], lines[i].y[p], lines[i].apart ? "\n" : "");
         fputs("EOD\n", out);
     }
+    bool stopped = false;
+    fputs("$stopped << EOD\n", out);
+    for (int i = 0; i < num; i++)
+        for (int p = 0; p < lines[i].num; p++)
+            if (lines[i].stopped[p]) {
+                fprintf(out, "%.9g %.9g\n", lines[i].x[p], lines[i].y[p]);
+                stopped = true;
+            }
+    fprintf(out, "EOD\nstopped = %d\n", stopped);
 }
 
 enum status figure_bubble(struct figure_call *call, struct err *err)
@@ -133,6 +149,7 @@ static void scan_devices(const struct subject *s, const char *key, struct scan_l
         if (step_of(s, &job, &answer)) {
             const struct step_rates rates = step_answer_rates(&answer);
             line->x[line->num] = n;
+            line->stopped[line->num] = was_stopped(&answer);
             line->y[line->num] = rates_value(&rates, key);
             line->num += isfinite(line->y[line->num]);
         }

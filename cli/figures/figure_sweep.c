@@ -24,6 +24,8 @@ struct sweep_file {
     int num_axes, num_points;
     int (*index)[MAX_AXES]; /* owned, [num_points] */
     double *y;              /* owned; NaN: no answer */
+    bool *stopped;          /* owned; the search for the point's plan was cut short */
+    bool any_stopped;
     const char *column;
 };
 
@@ -85,7 +87,9 @@ static enum status add_line(struct sweep_file *f, const struct json *line, const
     f->index = index ? index : f->index;
     double *y = realloc(f->y, ((size_t)f->num_points + 1) * sizeof *f->y);
     f->y = y ? y : f->y;
-    if (!index || !y)
+    bool *stopped = realloc(f->stopped, ((size_t)f->num_points + 1) * sizeof *f->stopped);
+    f->stopped = stopped ? stopped : f->stopped;
+    if (!index || !y || !stopped)
         return err_nomem(err);
     for (const struct json *m = json_first(line); m && !is_result(json_key(m)); m = json_next(m)) {
         char text[VALUE];
@@ -118,6 +122,9 @@ static enum status add_line(struct sweep_file *f, const struct json *line, const
         f->column = json_type(json_get(line, "speedup")) == JSON_NUMBER ? "speedup"
                     : json_get(line, "total_ns")                        ? "total_ns"
                                                                         : NULL;
+    const struct json *complete = json_path(line, "searched.complete");
+    f->stopped[f->num_points] = complete && !json_true(complete);
+    f->any_stopped = f->any_stopped || f->stopped[f->num_points];
     f->y[f->num_points++] = f->column ? json_number(json_get(line, f->column)) : NAN;
     return OK;
 }
@@ -255,6 +262,15 @@ static void series_title(const struct sweep_file *f, int point, int x, char *tex
     }
 }
 
+/* The place of a point on the x axis. */
+static double place_of(const struct sweep_file *f, int point, int x)
+{
+    double at = f->index[point][x];
+    if (f->axes[x].numbers)
+        (void)as_number(f->axes[x].values[f->index[point][x]], &at);
+    return at;
+}
+
 static enum status draw_lines(struct figure_call *call, const struct sweep_file *f, int x,
                               struct err *err)
 {
@@ -274,12 +290,9 @@ static enum status draw_lines(struct figure_call *call, const struct sweep_file 
         bool any = false;
         fprintf(out, "$s_%d << EOD\n", num + 1);
         for (int p = 0; p < f->num_points; p++) {
-            double at = f->index[p][x];
             if (series_of(f, p, x) != s || !isfinite(f->y[p]))
                 continue;
-            if (axis->numbers)
-                (void)as_number(axis->values[f->index[p][x]], &at);
-            fprintf(out, "%.12g %.12g\n", at, f->y[p] * factor);
+            fprintf(out, "%.12g %.12g\n", place_of(f, p, x), f->y[p] * factor);
             series_title(f, p, x, title, sizeof title);
             any = true;
         }
@@ -291,6 +304,11 @@ static enum status draw_lines(struct figure_call *call, const struct sweep_file 
             fprintf(out, "types[%d] = %d\ndashes[%d] = %d\n", num, num, num, 1 + (num - 1) / 8);
         }
     }
+    fputs("$stopped << EOD\n", out);
+    for (int p = 0; p < f->num_points; p++)
+        if (f->stopped[p] && isfinite(f->y[p]))
+            fprintf(out, "%.12g %.12g\n", place_of(f, p, x), f->y[p] * factor);
+    fprintf(out, "EOD\nstopped = %d\n", f->any_stopped);
     if (axis->num <= 16)
         write_ticks(&call->plot, axis, 'x', axis->numbers);
     fprintf(out,
@@ -327,8 +345,11 @@ static enum status draw_heat(struct figure_call *call, const struct sweep_file *
     fputs("$cells << EOD\n", out);
     for (int p = 0; p < f->num_points; p++)
         if (isfinite(f->y[p]))
-            fprintf(out, "%d %d %.9g \"%.3g\"\n", f->index[p][x], f->index[p][1 - x],
-                    f->y[p] * factor, f->y[p] * factor);
+            fprintf(out,
+                    fabs(f->y[p] * factor) < 1000 ? "%d %d %.9g \"%.3g%s\"\n"
+                                                  : "%d %d %.9g \"%.0f%s\"\n",
+                    f->index[p][x], f->index[p][1 - x], f->y[p] * factor, f->y[p] * factor,
+                    f->stopped[p] ? "*" : "");
         else
             fprintf(out, "%d %d NaN \"-\"\n", f->index[p][x], f->index[p][1 - x]);
     fputs("EOD\n", out);
@@ -336,7 +357,7 @@ static enum status draw_heat(struct figure_call *call, const struct sweep_file *
     write_ticks(&call->plot, up, 'y', false);
     fprintf(out, "columns = %d\nrows = %d\nlow = %.9g\nmiddle = %.9g\nlabels = %d\nflip = 0\n",
             across->num, up->num, least, 0.5 * (least + most), across->num <= 16 && up->num <= 24);
-    figure_text(call, "heading", "%s", label);
+    figure_text(call, "heading", "%s%s", label, f->any_stopped ? "; *: search stopped" : "");
     figure_text(call, "x_label", "%s", across->name);
     figure_text(call, "y_label", "%s", up->name);
     figure_text(call, "unit", "%s", label);
@@ -358,6 +379,7 @@ enum status figure_sweep(struct figure_call *call, struct err *err)
     THEN(call->options->heat ? draw_heat(call, f, x, err) : draw_lines(call, f, x, err));
     free(f->index);
     free(f->y);
+    free(f->stopped);
     free(f);
     return rc;
 }

@@ -242,4 +242,25 @@ if [ -x "$(dirname "$elapse")/elapse-exec" ]; then
 else
     skip "figures of runs" "elapse-exec is not built (no MPI, BLAS or libcrypto)"
 fi
+# Points whose search was cut short are marked, numbers have no exponent, and a terminal shows whole words.
+elapse_lines() { # COMPLETE
+    for batch in 256 512; do for uplink in 25Gb/s 100Gb/s; do
+        echo "{\"schema\":1,\"train.batch.global\":$batch,\"cluster.uplink\":\"$uplink\",\"step_ns\":9,\"tokens_per_s\":112345.6,\"searched\":{\"complete\":$1}}"
+    done; done
+}
+elapse_lines false >"$tmp/cut.json"
+elapse_lines true >"$tmp/whole.json"
+marks() { # FILE ARGS...: how many marks a figure has in the terminal
+    "$elapse" plot sweep "$tmp/$1" --term dumb "${@:2}" | grep -oE 'search stopped|112346\*' | wc -l
+}
+verify "lines mark points whose search was stopped" eval '[ "$(marks cut.json)" -eq 1 ] && [ "$(marks whole.json)" -eq 0 ]'
+verify "so do cells" eval '[ "$(marks cut.json --heat)" -eq 5 ] && [ "$(marks whole.json --heat)" -eq 0 ]'
+plain_numbers() { "$elapse" plot sweep "$tmp/whole.json" --heat -o "$tmp/plain.svg" && grep -q '>112346<' "$tmp/plain.svg" && ! grep -Eq '[0-9]e[+][0-9]' "$tmp/plain.svg"; }
+verify "numbers have no exponent" plain_numbers
+expect "a timeline's key in a terminal has whole words" 0 '#gradient norm' "$elapse" plot timeline examples/paper/vit.json --term dumb \
+    --set pipeline.schedule=1f1b --set pipeline.num_microbatches=8 --set pipeline.num_replicas=1
+verify "labels of a throughput in a terminal do not cover each other" eval '[ "$("$elapse" plot throughput examples/paper/vit.json --term dumb |
+    grep -oE "F=[0-9]+ K=[0-9]+ R=[0-9]+" | sort -u | wc -l)" -eq "$("$elapse" sim examples/paper/vit.json --json |
+    python3 -c "import json, sys
+print(len({(e[\"frozen_layers\"], e[\"pipeline_length\"], e[\"replicas\"]) for e in json.load(sys.stdin)[\"epochs\"]}))")" ]'
 finish
