@@ -59,6 +59,41 @@ static void timeline_clear(struct timeline *t)
         free(t->panels[p].owned);
 }
 
+/* A sum over what a replica computes that is equal for equal ops, in any order. An all-reduce is an op of
+ * one of its replicas. */
+static uint64_t sum_of_ops(const struct panel *panel, int replica)
+{
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < panel->num_ops; i++) {
+        const struct op_row *op = &panel->ops[i];
+        const int shown = shown_index(op->op.kind);
+        uint64_t one = mix64((uint64_t)op->rank);
+        one = mix64(one ^ (uint64_t)op->op.kind);
+        one = mix64(one ^ (uint64_t)op->op.microbatch);
+        one = mix64(one ^ (uint64_t)op->start_ns);
+        sum += op->replica == replica && shown >= 0 && shown_ops[shown].compute
+                   ? mix64(one ^ (uint64_t)op->end_ns)
+                   : 0;
+    }
+    return sum;
+}
+
+/* Keep the ops of pipeline 0 where those of all others are equal to them. */
+static bool keep_one_of_equals(struct panel *panel, int num_pipelines)
+{
+    const uint64_t first = sum_of_ops(panel, 0);
+    int64_t kept = 0;
+    for (int r = 1; r < num_pipelines; r++)
+        if (sum_of_ops(panel, r) != first)
+            return false;
+    for (int64_t i = 0; i < panel->num_ops; i++)
+        if (panel->owned[i].replica == 0)
+            panel->owned[kept++] = panel->owned[i];
+    panel->num_ops = kept;
+    panel->num_lanes = panel->num_ranks;
+    return num_pipelines > 1;
+}
+
 static enum status add_simulated(struct timeline *t, const struct subject *s, struct err *err)
 {
     char plan[128], time[32];
@@ -72,8 +107,10 @@ static enum status add_simulated(struct timeline *t, const struct subject *s, st
     panel->span_ns = s->sim->step_ns;
     panel->num_ranks = s->plan->num_ranks;
     panel->num_lanes = s->plan->num_ranks * s->plan->num_pipelines;
-    snprintf(panel->title, sizeof panel->title, "%s, simulated (%s): %s, %s a step, bubble %.1f %%",
-             s->word, s->cost->cost.label, figure_plan_text(s->plan, plan, sizeof plan),
+    const bool equal = keep_one_of_equals(panel, s->plan->num_pipelines);
+    snprintf(panel->title, sizeof panel->title,
+             "%s, simulated (%s): %s%s, %s a step, bubble %.1f %%", s->word, s->cost->cost.label,
+             figure_plan_text(s->plan, plan, sizeof plan), equal ? ", R drawn once" : "",
              format_ns(s->sim->step_ns, time, sizeof time), 100 * s->sim->bubble_fraction);
     return OK;
 }
@@ -260,7 +297,10 @@ static enum status draw(struct figure_call *call, struct timeline *t, struct err
             "panels = %d\nspan = %.6f\nlanes_all = %d\nwidth_px = %d\nheight_px = %d\nleft_px = "
             "%d\ncrowded = %d\n",
             t->num_panels, (double)span_ns / unit->ns, lanes, call->width, call->height,
-            pipelines ? 215 : 145, ops_of_lane(t) > WIDE_BARS && span_ns == whole_ns);
+            pipelines         ? 215
+            : call->plot.dumb ? 190
+                              : 145,
+            ops_of_lane(t) > WIDE_BARS && span_ns == whole_ns);
     figure_text(call, "time_unit", "%s", unit->name);
     for (int p = 0; p < t->num_panels; p++) {
         const struct panel *panel = &t->panels[p];

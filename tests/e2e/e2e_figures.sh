@@ -52,7 +52,7 @@ job=$tmp/small.json
 "$elapse" sim "$job" --record "$tmp/sims.db" >/dev/null
 
 # --- of jobs, plans and simulated runs --------------------------------------------------------------
-drawn "a timeline of a job" 'small, simulated' 'pipeline 1 rank 3: [0-9]+ % idle' 'B backward' 'bubble [0-9.]+ %' -- \
+drawn "a timeline of a job" 'small, simulated' 'K=4 R=2 .*, R drawn once' 'rank 3: [0-9]+ % idle' 'B backward' 'bubble [0-9.]+ %' -- \
     "$elapse" plot timeline "$job"
 drawn "of a plan file" 'plan, simulated' 'K=4 R=2 M=4 1f1b' -- "$elapse" plot timeline "$tmp/plan.json"
 drawn "with frozen layers that are read from the cache" 'C cache read' -- \
@@ -64,7 +64,7 @@ drawn "two plans over each other" 'K=4 R=2' 'K=2 R=2' -- "$elapse" plot timeline
 drawn "throughput of a job's simulated run" 'F=2 K=' 'samples per second' -- "$elapse" plot throughput "$job"
 drawn "of a recorded simulation" 'F=2 K=' 'simulated' -- "$elapse" plot throughput "$tmp/sims.db"
 expect "loss of a simulation" 1 'sims.db: no finished step' "$elapse" plot loss "$tmp/sims.db" -o "$tmp/no.svg"
-expect "a timeline in a terminal" 0 '1.3: [0-9]+ % idle' "$elapse" plot timeline "$job" --term dumb
+expect "a timeline in a terminal" 0 '^ *rank 3: [0-9]+ % idle' "$elapse" plot timeline "$job" --term dumb
 for suffix in png pdf; do
     check "a figure as .$suffix" "$elapse" plot timeline "$job" -o "$tmp/f.$suffix"
 done
@@ -84,7 +84,7 @@ cat >"$tmp/large.json" <<'JOB'
   "train": {"epochs": 1, "batch": {"global": 1024}}, "cluster": "a100-1x8",
   "pipeline": {"num_stages": 4, "num_replicas": 2, "num_microbatches": 256, "schedule": "1f1b"} }
 JOB
-drawn "a timeline of many ops shows the beginning of one pipeline" 'its first [0-9]+ %, 4 ranks of 8' -- "$elapse" plot timeline "$tmp/large.json"
+drawn "a timeline of many ops shows the beginning of one pipeline" 'R drawn once.*; its first [0-9]+ %' -- "$elapse" plot timeline "$tmp/large.json"
 sed 's/gpt2:seq=128/llama2-13b:seq=128/; s/a100-1x8/h100-2x8/; s/"num_stages": 4/"num_stages": 8/; s/"num_replicas": 2/"num_replicas": 1/' "$tmp/large.json" >"$tmp/13b.json"
 drawn "parameters of large stages are in billions" '1\.[0-9]+ B' -- "$elapse" plot partition "$tmp/13b.json"
 scale() { # 183 to 268 samples/s or so: no tick at 0
