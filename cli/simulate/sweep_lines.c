@@ -91,6 +91,52 @@ static struct row_table plan_beside_axes(const struct sweep_table *t,
     return table;
 }
 
+/* Columns in the order in which a narrow terminal loses them. */
+static const char *const left_out[] = {
+    "allreduce_exposed_ns", "energy_kwh",    "cost",
+    "bubble_fraction",      "baseline_ns",   "peak_bytes",
+    "device_hours",         "mfu",           "schedule",
+    "microbatches",         "samples_per_s", "tokens_per_s_per_device"};
+enum { NUM_LEFT_OUT = sizeof left_out / sizeof *left_out, MOST_COLUMNS = 24 };
+
+/* The columns of a table that have room. */
+static struct row_table with_room(const struct sweep_table *t, const struct row_table *all,
+                                  struct member columns[MOST_COLUMNS])
+{
+    struct row_table table = *all;
+    table.columns = columns;
+    table.num_columns = 0;
+    for (int c = 0; c < all->num_columns && table.num_columns < MOST_COLUMNS; c++) {
+        bool room = all->columns[c].head != NULL;
+        for (int i = 0; i < t->num_left_out; i++)
+            room = room && strcmp(left_out[i], all->columns[c].name) != 0;
+        if (room)
+            columns[table.num_columns++] = all->columns[c];
+    }
+    return table;
+}
+
+static int width_of(const struct row_table *table)
+{
+    int width = 0;
+    for (int c = 0; c < table->num_columns; c++)
+        width += (int)strspn(table->columns[c].head, " ") + abs(table->columns[c].width);
+    return width;
+}
+
+void sweep_fit(struct sweep_table *t, int width)
+{
+    struct member columns[MOST_COLUMNS], more[MOST_COLUMNS];
+    for (int i = 0; i < t->num_axes; i++)
+        width -= t->widths[i] + 2;
+    for (t->num_left_out = 0; t->num_left_out < NUM_LEFT_OUT; t->num_left_out++) {
+        const struct row_table plan = with_room(t, &plan_table, columns),
+                               answer = with_room(t, table_of(t), more);
+        if (width_of(&plan) + width_of(&answer) <= width)
+            return;
+    }
+}
+
 /* Whether the budget stopped the search for the plan of a point, so that a better plan may
  * exist. */
 static bool cut_short(const struct sweep_values *values)
@@ -192,8 +238,11 @@ static void table_line(FILE *out, const struct sweep_table *t, const struct swee
         fprintf(out, "no: %s", row->error);
         return;
     }
-    row_print(out, &plan_table, row->values);
-    row_print(out, table_of(t), row->values);
+    struct member columns[MOST_COLUMNS];
+    struct row_table shown = with_room(t, &plan_table, columns);
+    row_print(out, &shown, row->values);
+    shown = with_room(t, table_of(t), columns);
+    row_print(out, &shown, row->values);
     if (!t->of_runs) {
         char text[96];
         fputs(run_cost_text(&row->values->run, text, sizeof text), out);
@@ -216,8 +265,11 @@ void sweep_head(const struct sweep_table *t)
         else
             printf("%*s  ", t->widths[i], t->paths[i]);
     if (t->form == SWEEP_TABLE) {
-        row_print_head(stdout, &plan_table);
-        row_print_head(stdout, table_of(t));
+        struct member room[MOST_COLUMNS];
+        struct row_table shown = with_room(t, &plan_table, room);
+        row_print_head(stdout, &shown);
+        shown = with_room(t, table_of(t), room);
+        row_print_head(stdout, &shown);
         putchar('\n');
         return;
     }

@@ -21,7 +21,11 @@ struct sweep_table {
     int widths[OPTION_LIST_MAX];        /* of a table's cells: the longest value or the path */
     bool timed;                         /* lines of JSON have the processor time of searches */
     bool of_runs;                       /* points are whole runs, not steps */
+    int num_left_out;                   /* columns that the terminal has no room for */
 };
+
+/* Leave out columns of a table until its lines fit `width` characters, the least asked first. */
+void sweep_fit(struct sweep_table *table, int width);
 
 /* The answer of a point, a step or a whole run, and its plan; of a run, that of its first epoch. */
 struct sweep_values {

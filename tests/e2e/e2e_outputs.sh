@@ -54,4 +54,18 @@ expect "both missing keys are named" 2 "data.path and data.vocab are missing" "$
 rm "$point/manifest.json"
 expect "the only checkpoint has lost its manifest" 3 "^hint: no checkpoint of this run can be used" "$elapse" train --resume "$tmp/run"
 expect "... given by itself" 3 "^hint: a checkpoint's folder has a manifest.json" "$elapse" train --resume "$point"
+narrow() { # COLUMNS: the longest line of a table in a terminal that wide, and its head
+    script -qec "stty cols $1; '$elapse' sim --step --model gpt2 --cluster a100-1x2 --replicas 2 --quiet --sweep microbatches=1,2" /dev/null \
+        </dev/null | tr -d '\r' | awk 'length > most { most = length } /^ *microbatches/ { head = $0 } END { print most "; " head }'
+}
+narrow_tables_fit() {
+    local wide small
+    wide=$(narrow 200) small=$(narrow 80)
+    grep -q 'all-reduce.*MFU' <<<"$wide" && [ "${small%%;*}" -le 80 ] && grep -q 'step.*tokens/s/dev' <<<"$small" && ! grep -q all-reduce <<<"$small"
+}
+if command -v script >/dev/null; then
+    verify "a table leaves out columns that a terminal has no room for" narrow_tables_fit
+else
+    skip "a table in a narrow terminal" "script is missing"
+fi
 finish
