@@ -8,7 +8,7 @@
 #   WORKLOADS="vit vit-tuned minilm gpt gpt-kjv llama-kjv"   SEEDS="1 2 3 4 5"
 #   ARMS="static closed-1/3 closed-1/5 closed-1/2 gradient-norm plateau safe"
 #                  also table-0,0,3,5 (F by turn), closed-1/3-anneal, shares-0.5 (of all weight gradients),
-#                  autofreeze, ARM+KEY=VALUE (an override), and safe-NAME, to keep runs of another build
+#                  autofreeze, apf, ARM+KEY=VALUE (an override), and safe-NAME, to keep runs of another build
 #                  (ELAPSE=FILE) apart
 #   MICROBATCHES=1  a step, where RANKS is 1; shares need some
 #   CIFAR10=DIR SST2=DIR SHAKESPEARE=DIR MINILM=DIR   data and weights; a workload without them is left out
