@@ -14,7 +14,7 @@ enum { MOST_TENSORS = 64 };
  * recompute and shards do not save for less, and every C multiplies the layouts. At most
  * MOST_CONTEXTS of them are searched, the smallest last. Where a step has fewer samples than there are
  * devices, tokens are what is left to divide; and a job that itself says "auto" wants them all. */
-enum { LEAST_TOKENS = 8192, LEAST_TOKENS_FEW = 2048, LEAST_TOKENS_ASKED = 512, MOST_CONTEXTS = 3 };
+enum { LEAST_TOKENS = 8192, LEAST_TOKENS_FEW = 2048, LEAST_TOKENS_ASKED = 64, MOST_CONTEXTS = 3 };
 /* Groups that span whole nodes are searched up to this T. */
 #define GROUP_BEYOND 8
 

@@ -345,6 +345,7 @@ static void planner_solve__divides_samples_that_are_long_or_few(void **state)
         {"llama3-8b:layers=3,seq=131072,dtype=bf16", 1, false, 4},
         {"llama3-8b:layers=3,seq=8192,dtype=bf16",   1, true,  3},
         {"llama3-8b:layers=3,seq=4096,dtype=bf16",   0, false, 4},
+        {"llama3-8b:layers=3,seq=256,dtype=bf16",    0, false, 3},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct bench b;
