@@ -222,6 +222,23 @@ enum status search_textbook(struct search *search)
     return rc;
 }
 
+static bool group_has(const struct kind_group *group, enum schedule_kind kind)
+{
+    return group->kind == kind || group->others >> kind & 1;
+}
+
+/* Whether the search has the node's schedule and chunks for so many ranks. */
+static bool has_kind(struct search *search, const struct node *node)
+{
+    struct kind_group groups[KIND_GROUPS];
+    const int num_groups =
+        search_kinds(search, node->num_ranks, search_blocks_in_cut(search, node->frozen), groups);
+    for (int i = 0; i < num_groups; i++)
+        if (group_has(&groups[i], node->schedule) && groups[i].chunks == node->chunks)
+            return true;
+    return false;
+}
+
 /* Time a variation of a plan: K ranks, with as many replicas as the devices of the plan allow, and near `count`
  * micro-batches. */
 static enum status time_variation(struct search *search, struct node node, int num_ranks,
@@ -257,7 +274,9 @@ static enum status time_variation(struct search *search, struct node node, int n
     node.microbatches = search->counts[at];
     const bool same =
         num_ranks == from.num_ranks && search->counts[at].count == from.microbatches.count;
-    return !same && search_allows_count(search, &node) ? time_modes(search, node, true) : OK;
+    return !same && has_kind(search, &node) && search_allows_count(search, &node)
+               ? time_modes(search, node, true)
+               : OK;
 }
 
 /* Time a plan under each other schedule. */
@@ -273,8 +292,7 @@ static enum status time_kinds(struct search *search, struct node node)
         struct node other = node;
         other.schedule = kind;
         other.chunks = group->chunks;
-        if ((group->kind == kind || group->others >> kind & 1) &&
-            (kind != node.schedule || group->chunks != node.chunks) &&
+        if (group_has(group, kind) && (kind != node.schedule || group->chunks != node.chunks) &&
             search_allows_count(search, &other))
             rc = time_modes(search, other, true);
     }
