@@ -1,5 +1,6 @@
 """Measure a model's plans of two ranks: each schedule and count of micro-batches, and the two-stage cuts near the
-planned one. Under torchrun with 2 ranks; a JSON row each on stdout. A time limit leaves out the last rows.
+planned one, which have no prediction. Under torchrun with 2 ranks; a JSON row each on stdout. A time limit leaves out
+the last rows.
 
     matrix.py FOLDER CLUSTER.json [M...]    FOLDER: that `elapse-torch profile models.py` has written
                                             M: counts of micro-batches (4 2 8); without 4 no cuts are tried"""
@@ -90,8 +91,8 @@ def main():
     def one(plan, check=True, **more):
         measured, difference = bench.run(plan, check)
         tell({**more, "K": plan["pipeline_length"], "M": plan["microbatches"], "kind": plan["schedule"],
-              "cut": plan["cut"], "predicted_ms": plan["step_ns"] / 1e6, "measured_ms": measured / 1e6,
-              "error": plan["step_ns"] / measured - 1, "difference": difference})
+              "cut": plan["cut"], "measured_ms": measured / 1e6, "difference": difference,
+              **({} if more else {"predicted_ms": plan["step_ns"] / 1e6, "error": plan["step_ns"] / measured - 1})})
         return measured
     for count in map(int, counts or (4, 2, 8)):
         planned = None
