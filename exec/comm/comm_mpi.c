@@ -11,7 +11,6 @@
 #include "exec/comm/comm.h"
 #include "exec/comm/mpi_group.h"
 #include "exec/comm/mpi_progress.h"
-#include "exec/comm/patience.h"
 #include "exec/comm/shm_reduce.h"
 #include "exec/comm/start_sign.h"
 #include "profiles/base/clock.h"
@@ -88,7 +87,6 @@ enum status comm_init(int *argc, char ***argv, struct comm *comm, struct err *er
     int *node_of = NULL, provided;
     double *received = NULL;
     unsetenv("EVENT_NOEPOLL"); /* for mpirun only, see cli/launch/launch_env.c */
-    patience_begin();
     start_sign_begin();
     MPI_TRY(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided));
     start_sign_ready();

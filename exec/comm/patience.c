@@ -1,7 +1,6 @@
 #include "exec/comm/patience.h"
 
 #include <sched.h>
-#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -9,9 +8,9 @@
 
 #include "profiles/base/clock.h"
 
-/* A yield that takes SLOW_NS gave the core to somebody who computes; switches between waiting ranks
+/* A yield that takes SLOW_NS gave the core to several who compute; switches between ranks of a full node
  * take some us. BETWEEN_NS: polls of one wait follow each other faster. */
-enum { SLOW_NS = 500000, BETWEEN_NS = 20000, SHORTEST_NS = 20000, LONGEST_NS = 500000 };
+enum { SLOW_NS = 5000000, BETWEEN_NS = 20000, SHORTEST_NS = 20000, LONGEST_NS = 500000 };
 static const int64_t BUSY_NS = 4000000000;
 
 int64_t patience_sleep_ns(struct patience *patience, int64_t now)
@@ -37,11 +36,6 @@ static _Thread_local int64_t calls;
 int64_t patience_calls(void)
 {
     return calls;
-}
-
-void patience_begin(void)
-{
-    setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
 }
 
 /* The C library's, for this program and the libraries that it loads. A sleep may end 1 us late in

@@ -1,7 +1,8 @@
 /* exec/comm/patience.h - how a rank waits inside MPI while other work wants its core.
  *
- * Open MPI polls, and calls sched_yield() after each poll that brought nothing. Linux (EEVDF) takes
- * such a caller's slice away, so that it comes last among all that want the core: with eight busy
+ * Where a node has more ranks than cores, or the user says so (mpi_yield_when_idle), Open MPI calls
+ * sched_yield() after each poll that brought nothing; elsewhere it only polls, which is 5 % faster on
+ * a quiet machine. Linux (EEVDF) takes a caller's slice away, so that it comes last among all that want the core: with eight busy
  * processes on two cores an all-reduce of four ranks takes 32 ms. A thread that sleeps keeps its
  * place, and it takes 0.5 ms. So patience.c defines sched_yield() for the whole program: it yields
  * as long as yielding is fast, and sleeps for a while after a yield that was not. */
@@ -23,8 +24,6 @@ int64_t patience_sleep_ns(struct patience *patience, int64_t now);
 /* That call ends at `now`. yielded_ns: how long a yield took, 0 after a sleep. */
 void patience_end(struct patience *patience, int64_t now, int64_t yielded_ns);
 
-/* Before MPI_Init(): Open MPI is to yield in its waits, where the user's environment does not say. */
-void patience_begin(void);
 /* Calls of sched_yield() by this thread. */
 int64_t patience_calls(void);
 
