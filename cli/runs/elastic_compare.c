@@ -394,7 +394,7 @@ enum status elastic_compare(const struct command *command, const char *run_dir,
         rc = command_answer(answer_json(command, replay, &pair), err);
     else if (rc == OK)
         print_answer(replay, &pair);
-    /* What is not known of a step is not known of the training. */
+    /* The training cannot be judged closer than its steps spread. */
     const double noise = comparison_ratio((double)(replay->real_p90_ns - replay->real_p10_ns),
                                           (double)replay->real_step_ns);
     const double limit = comparison_noise_limit(tolerance);

@@ -35,7 +35,7 @@ struct line {
     double cost; /* sweep_cost(); 0: no answer */
     enum status rc;
     struct err *err; /* owned; the error that ended the sweep, or that of the first point */
-    char *note;      /* owned; what is said of its profile, or what was assumed; NULL: nothing */
+    char *note;      /* owned; the warning of its profile, or the assumed options; NULL: none */
 };
 
 /* The last point of a thread. The next one has its job if all keys are equal, and its plan if the

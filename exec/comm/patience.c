@@ -8,8 +8,9 @@
 
 #include "profiles/base/clock.h"
 
-/* A yield that takes SLOW_NS gave the core to several who compute; switches between ranks of a full node
- * take some us. BETWEEN_NS: polls of one wait follow each other faster. */
+/* SLOW_NS: such a yield waited for several slices of others, which are 3 ms; ranks of a node with more
+ * of them than cores take less from each other. BETWEEN_NS: polls of one wait follow each other
+ * faster. */
 enum { SLOW_NS = 5000000, BETWEEN_NS = 20000, SHORTEST_NS = 20000, LONGEST_NS = 500000 };
 static const int64_t BUSY_NS = 4000000000;
 

@@ -1,11 +1,11 @@
 /* exec/comm/patience.h - how a rank waits inside MPI while other work wants its core.
  *
  * Where a node has more ranks than cores, or the user says so (mpi_yield_when_idle), Open MPI calls
- * sched_yield() after each poll that brought nothing; elsewhere it only polls, which is 5 % faster on
- * a quiet machine. Linux (EEVDF) takes a caller's slice away, so that it comes last among all that want the core: with eight busy
- * processes on two cores an all-reduce of four ranks takes 32 ms. A thread that sleeps keeps its
- * place, and it takes 0.5 ms. So patience.c defines sched_yield() for the whole program: it yields
- * as long as yielding is fast, and sleeps for a while after a yield that was not. */
+ * sched_yield() after each poll that brought nothing; elsewhere it only polls. Linux's scheduler
+ * (EEVDF) then takes the caller's slice away, so that it comes last among all that want the core: with
+ * eight busy processes on two cores an all-reduce of four ranks takes 32 ms. A thread that sleeps
+ * keeps its place, and it takes 0.5 ms. So patience.c defines sched_yield() for the whole program: it
+ * yields as long as yields are fast, and sleeps for a while after a yield that was not. */
 #ifndef ELAPSE_EXEC_COMM_PATIENCE_H
 #define ELAPSE_EXEC_COMM_PATIENCE_H
 

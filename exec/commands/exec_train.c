@@ -86,7 +86,7 @@ static enum status store_of_run(const struct comm *comm, const char *checkpoint,
     return OK;
 }
 
-/* What the command line of `train` says, and what is held for the run. */
+/* The options of `train`, and what the command owns while the run lasts. */
 struct train_call {
     struct option_list set;
     struct job_ask ask;

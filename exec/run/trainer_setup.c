@@ -281,7 +281,7 @@ static enum status measure_first(struct trainer *t, struct train_plan *plan, str
     return rc;
 }
 
-/* What a rank opens by itself: its data, its backend, and the weights that it will load. */
+/* Open what needs no other rank: the data, the backend, and the weights to begin with. */
 static enum status open_own(struct trainer *t, const char *weights, bool resume, struct err *err)
 {
     const struct backend_spec spec = {.device = device_kind_names[t->job->train.device],
@@ -311,7 +311,8 @@ static enum status open_own(struct trainer *t, const char *weights, bool resume,
     return weights ? check_weights(t, weights, resume, err) : OK;
 }
 
-/* What a run has that trains: its folder, NCCL, room for elastic moves. Collective. */
+/* Open what only training needs, evaluation does not: the run's folder, NCCL, room for elastic
+ * moves. Collective. */
 static enum status open_training(struct trainer *t, struct err *err)
 {
     const struct comm *comm = t->comm;

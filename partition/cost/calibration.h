@@ -47,12 +47,12 @@ struct calibration {
      * whether the bound on what so few rows may move kept the factor from going further. */
     double prior[FACTOR_COUNT];
     bool at_bound[FACTOR_COUNT];
-    double held; /* likewise: calibration_prior.held */
+    double held; /* calibration_prior.held of the prior in use */
 };
 
 /* What is known before any row: standard deviations of ln (real / computed) of compute, and of the
- * layouts of a source around their factor (calibration_prior.h): as a fit takes it, so that one odd row moves
- * little, and as an interval has it, so that it holds what it says. */
+ * layouts of a source around their factor (calibration_prior.h). spread is wide, for the fit, so that
+ * one odd row moves little; held is as wide as the rows of known sources lie apart, for intervals. */
 struct calibration_prior {
     double compute, spread, held;
 };

@@ -224,7 +224,7 @@ void schedule_peak_live(const struct schedule *schedule, int *peak_live);
 enum status schedule_check(const struct schedule *schedule, int buffer_limit, struct err *err);
 
 /* CSV in the form of PyTorch's pipelining schedules: one row per rank, "0F0,1F0,0I0,0W0". Empty
- * cells are bubbles and are ignored, as are the messages and FSDP ops of PyTorch's _dump_csv();
+ * cells are bubbles. They are skipped, and so are the messages and FSDP ops of PyTorch's _dump_csv();
  * "(0F5;7B0)OVERLAP_F_B" is a pair of OP_OVERLAPPED. schedule_to_csv() writes the compute ops (F B
  * I W Z) as a fresh NUL-terminated string that the caller frees. schedule_from_csv() makes a
  * schedule of kind SCHEDULE_CUSTOM: a stage belongs to the rank whose row has it, and a stage that

@@ -20,6 +20,15 @@ static void it_yields_while_yields_are_fast(void **state)
     }
 }
 
+/* A node with more ranks than cores: a rank that yields waits for a slice of another one. */
+static void it_goes_on_yielding_where_others_take_one_slice(void **state)
+{
+    (void)state;
+    struct patience p = {0};
+    patience_end(&p, 4 * MS, 3 * MS);
+    assert_int_equal(patience_sleep_ns(&p, 4 * MS + US), 0);
+}
+
 static void it_sleeps_for_4_s_after_a_slow_yield(void **state)
 {
     (void)state;
@@ -69,6 +78,7 @@ int main(int argc, char **argv)
     on_ranks_begin(&argc, &argv, 2, &comm);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_yields_while_yields_are_fast),
+        cmocka_unit_test(it_goes_on_yielding_where_others_take_one_slice),
         cmocka_unit_test(it_sleeps_for_4_s_after_a_slow_yield),
         cmocka_unit_test(a_sleep_is_an_eighth_of_the_wait),
         cmocka_unit_test(mpi_waits_by_it),
