@@ -87,6 +87,7 @@ enum status comm_init(int *argc, char ***argv, struct comm *comm, struct err *er
     int *node_of = NULL, provided;
     double *received = NULL;
     unsetenv("EVENT_NOEPOLL"); /* for mpirun only, see cli/launch/launch_env.c */
+    setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0); /* patience.h */
     start_sign_begin();
     MPI_TRY(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided));
     start_sign_ready();

@@ -1,7 +1,6 @@
 /* exec/comm/patience.h - how a rank waits inside MPI while other work wants its core.
  *
- * Where a node has more ranks than cores, or the user says so (mpi_yield_when_idle), Open MPI calls
- * sched_yield() after each poll that brought nothing; elsewhere it only polls. Linux's scheduler
+ * comm_init() lets Open MPI call sched_yield() after each poll that brought nothing. Linux's scheduler
  * (EEVDF) then takes the caller's slice away, so that it comes last among all that want the core: with
  * eight busy processes on two cores an all-reduce of four ranks takes 32 ms. A thread that sleeps
  * keeps its place, and it takes 0.5 ms. So patience.c defines sched_yield() for the whole program: it
