@@ -23,6 +23,7 @@
 #define ASKED_SMALL_OPS ((int64_t)1 << 19) /* from round ASK_ROUNDS on */
 #define MORE_OPS ((int64_t)1 << 20)        /* ops that may be timed while asking, see `until` */
 #define RECUT_OPS ((int64_t)1 << 20)       /* ops that the judge may see for better cuts */
+#define BOOK_OPS ((int64_t)1 << 18)        /* of both, for the textbook plans of a layout */
 
 static int compare_counts(const void *left, const void *right)
 {
@@ -254,7 +255,7 @@ static int compare_asked(const void *left, const void *right)
 /* The ops that may be spent on cuts are mostly spent on the first candidates, so others may not have
  * been worked out. Try the best one's cut on all that are alike, ask about those that may win with
  * it, and look for a better cut of the winner. */
-static enum status spread_cut(struct search *search)
+static enum status spread_cut(struct search *search, int64_t ops)
 {
     const int first = search->best;
     enum status rc = OK;
@@ -274,15 +275,15 @@ static enum status spread_cut(struct search *search)
             search->best = i;
     }
     return rc == OK && search->best != first
-               ? search_recut_shared(search, search->best, search->asked_ops + RECUT_OPS)
+               ? search_recut_shared(search, search->best, search->asked_ops + ops)
                : rc;
 }
 
 /* On shared links another cut can be better than the best without sharing. Look for one with the
- * judge, for the candidates that it found fastest. */
-static enum status recut_shared(struct search *search)
+ * judge, for the candidates that it found fastest. ops: that it may see. */
+static enum status recut_shared(struct search *search, int64_t ops)
 {
-    const int64_t until = search->asked_ops + RECUT_OPS;
+    const int64_t until = search->asked_ops + ops;
     struct judged **order = malloc(((size_t)search->num_judged + 1) * sizeof *order);
     enum status rc = order ? OK : err_nomem(search->err);
     int n = 0;
@@ -296,7 +297,7 @@ static enum status recut_shared(struct search *search)
             rc = search_recut_shared(search, (int)(order[i] - search->judged), until);
     free(order);
     return rc == OK && n > 0 && search->best >= 0 && !search_cut_given(search->options)
-               ? spread_cut(search)
+               ? spread_cut(search, ops)
                : rc;
 }
 
@@ -321,7 +322,7 @@ static enum status ask_judge(struct search *search)
         rc = search_run(search);
         THEN(search_improve(search));
     }
-    return rc == OK ? recut_shared(search) : rc;
+    return rc == OK ? recut_shared(search, RECUT_OPS) : rc;
 }
 
 /* Collect the best candidates as plans, fastest first. With a judge only candidates that it was
@@ -568,18 +569,40 @@ enum status search_open_bare(struct search *search, struct search_common *common
     return rc == OK ? search_init(search, common, problem, options, err) : rc;
 }
 
-enum status search_answer(struct search *search, struct planner_result *result)
+enum status search_ask_one(struct search *search)
 {
     enum status rc = OK;
-    search->asking = search->options->judge.step_ns;
+    search->asking = true;
+    search->plain_best = search->best >= 0 ? search->judged[search->best].node.order : -1;
+    search->best = -1;
     search_sort(search);
-    for (int i = 0; rc == OK && search->asking && i < search->num_judged; i++) {
+    for (int i = 0; rc == OK && i < search->num_judged && search->best < 0; i++) {
         rc = search_ask(search, &search->judged[i]);
         if (search->judged[i].asked_ns > 0)
-            break;
+            search->best = i;
     }
-    THEN(finish(search, result));
     return rc;
+}
+
+enum status search_ask_more(struct search *search)
+{
+    const int64_t most = search->asked_ops + BOOK_OPS;
+    int64_t asked_best;
+    int asked = 0;
+    search->until = 2 * search->ops + MORE_OPS;
+    enum status rc = OK;
+    do {
+        asked_best = search->judged[search->best].node.order;
+        rc = search_vary(search);
+        THEN(ask_round(search, false, &asked));
+    } while (rc == OK && asked > 0 && search->asked_ops < most &&
+             search->judged[search->best].node.order != asked_best && search_goes_on(search));
+    return rc == OK ? recut_shared(search, BOOK_OPS) : rc;
+}
+
+enum status search_answer(struct search *search, struct planner_result *result)
+{
+    return finish(search, result);
 }
 
 enum status search_begin(struct search *search, struct search_common *common,

@@ -522,6 +522,8 @@ struct books {
 /* Layouts whose fastest textbook plan is varied: once the textbooks are timed, and at the end. */
 #define FIRST_VARIED 4
 #define LAST_VARIED 16
+/* Layouts of whose plans the judge is asked about several. */
+#define BOOKS_ASKED 8
 
 static void note_book(struct books *books, const struct open_search *one)
 {
@@ -587,33 +589,69 @@ static enum status vary_books(struct solver *s, struct books *books, int most)
     return rc;
 }
 
-/* Ask about the timed plans, the fastest by the planner's times first, as long as one may be the best.
- */
+/* The rate of a layout's best plan, by the judge's times once it was asked. */
+static double book_rate(const struct open_search *one, bool asked)
+{
+    return one->search.asking == asked ? open_rate(one) : 0;
+}
+
+/* The layout with the best rate of those that the judge was asked about or was not; `done` are left out. */
+static struct open_search *best_book(struct books *books, bool asked, const bool *done)
+{
+    struct open_search *best = NULL;
+    for (int i = 0; i < books->num_open; i++)
+        if (!done[i] && book_rate(&books->open[i], asked) > 0 &&
+            (!best || open_rate(&books->open[i]) > open_rate(best)))
+            best = &books->open[i];
+    return best;
+}
+
+/* Ask the judge about the timed plans: one of each layout, the fastest by the planner's times first, as long
+ * as one may be the best, then more of the fastest layouts. */
 static enum status ask_books(struct solver *s, struct books *books)
 {
-    enum status rc = OK;
+    const bool judge = s->options->judge.step_ns;
+    bool *done = calloc((size_t)books->num_open + 1, sizeof *done);
+    struct planner_result result = {0};
+    struct open_search *next;
+    enum status rc = done ? OK : err_nomem(s->err);
+    double rate = 0;
     for (int i = 0; i < books->num_open; i++)
         books->open[i].search.floor_rate = 0;
-    for (int round = 0; round < books->num_open && rc == OK; round++) {
-        struct planner_result result = {0};
-        struct open_search *next = &books->open[0];
-        for (int i = 1; i < books->num_open; i++)
-            next = open_rate(&books->open[i]) > open_rate(next) ? &books->open[i] : next;
-        if (open_rate(next) <= s->textbook.samples_per_s)
-            break;
-        set_common(s, false);
-        rc = search_answer(&next->search, &result);
-        if (rc == OK && result.samples_per_s > s->textbook.samples_per_s) {
-            const struct planner_result other = s->textbook;
-            s->textbook = result;
-            result = other;
-        }
-        next->begun = ERR_INFEASIBLE; /* it was asked about */
-        planner_result_clear(&result);
-        if (rc != OK && rc != ERR_INFEASIBLE)
-            return err_copy(s->err, &next->why);
-        rc = OK;
+    set_common(s, false);
+    while (rc == OK && judge && (next = best_book(books, false, done)) && open_rate(next) > rate) {
+        rc = search_ask_one(&next->search);
+        if (rc != OK)
+            err_copy(s->err, &next->why);
+        rate = fmax(rate, open_rate(next));
+        note_book(books, next);
     }
+    for (int round = 0; round < BOOKS_ASKED && rc == OK && judge && !s->common.judged_enough &&
+                        (next = best_book(books, true, done));
+         round++) {
+        done[next - books->open] = true;
+        set_common(s, false);
+        next->search.floor_rate = BOOK_SHARE * rate;
+        rc = search_ask_more(&next->search);
+        next->search.floor_rate = 0;
+        if (rc != OK)
+            err_copy(s->err, &next->why);
+        s->evaluated += next->search.evaluated;
+        next->search.evaluated = 0;
+        rate = fmax(rate, open_rate(next));
+        note_book(books, next);
+    }
+    if (rc == OK)
+        memset(done, 0, (size_t)books->num_open * sizeof *done);
+    next = rc == OK ? best_book(books, judge, done) : NULL;
+    if (next) {
+        rc = search_answer(&next->search, &result);
+        if (rc != OK && rc != ERR_INFEASIBLE)
+            err_copy(s->err, &next->why);
+        rc = rc == ERR_INFEASIBLE ? OK : rc;
+        s->textbook = result;
+    }
+    free(done);
     return rc;
 }
 

@@ -188,8 +188,14 @@ static inline bool search_is_varied(const struct search *search)
 enum status search_open_bare(struct search *search, struct search_common *common,
                              const struct planner_problem *problem,
                              const struct planner_options *options, struct err *err);
-/* The answer from what search_textbook() kept: the judge is asked about the fastest, and if it refuses
- * that one, about the next. Like search_end() otherwise, but the bound says nothing of other plans. */
+/* Ask the judge about the fastest plan that search_textbook() kept, and if it refuses that one, about the
+ * next. */
+enum status search_ask_one(struct search *search);
+/* Then look for a plan that the judge finds faster: about the fastest of them, variations of the best, and
+ * other cuts, for as many ops as take it some tenths of a second. The judge has passed a plan. */
+enum status search_ask_more(struct search *search);
+/* The answer from what search_textbook() kept, of which the judge has passed a plan if there is a judge.
+ * Like search_end() otherwise, but the bound says nothing of other plans. */
 enum status search_answer(struct search *search, struct planner_result *result);
 /* Keep a candidate that was timed at a cut, which is copied. ERR_NOMEM. */
 enum status search_keep(struct search *search, struct node node, const int *first_item,

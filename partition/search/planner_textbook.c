@@ -239,44 +239,56 @@ static bool has_kind(struct search *search, const struct node *node)
     return false;
 }
 
-/* Time a variation of a plan: K ranks, with as many replicas as the devices of the plan allow, and near `count`
- * micro-batches. */
-static enum status time_variation(struct search *search, struct node node, int num_ranks,
-                                  int64_t count)
+/* Whether the node's candidate was timed, in whatever mode. */
+static bool is_timed(const struct search *search, const struct node *node)
 {
-    const int devices = node.num_ranks * node.num_pipelines;
-    const struct node from = node;
-    const int *place;
-    int num_places, R = num_ranks > 0 ? devices / num_ranks : 0, at = 0;
-    if (num_ranks != node.num_ranks) {
-        if (num_ranks < 1 || num_ranks > search->num_lengths ||
-            (search->options->num_ranks != AUTO && search->options->num_ranks != num_ranks) ||
-            num_ranks * node.chunks > search_blocks_in_cut(search, node.frozen) ||
-            !search_weights_fit(search, num_ranks))
-            return OK;
-        while (R > 0 && !search_allows_replicas(search, num_ranks, R, &node))
-            R--;
-        enum status rc =
-            R > 0 ? rank_places_of(search->places, num_ranks, R, &place, &num_places, search->err)
-                  : OK;
-        if (rc != OK || R == 0 || num_places == 0)
-            return rc;
-        node.place = place[0];
-        node.frozen = from.frozen;
-        node.schedule = from.schedule;
-        node.chunks = from.chunks;
+    for (int i = 0; i < search->num_judged; i++) {
+        const struct node *one = &search->judged[i].node;
+        if (one->num_ranks == node->num_ranks && one->num_pipelines == node->num_pipelines &&
+            one->place == node->place && one->microbatches.count == node->microbatches.count &&
+            one->schedule == node->schedule && one->chunks == node->chunks)
+            return true;
     }
+    return false;
+}
+
+/* Time a variation of a plan: K ranks, at most R replicas, at some places, and micro-batches of about `size` samples. */
+static enum status time_variation(struct search *search, const struct node *from, int num_ranks,
+                                  int num_pipelines, int64_t size)
+{
+    struct node node;
+    const int *place;
+    int num_places = 0, R = num_pipelines, at = 0;
+    if (num_ranks < 1 || num_ranks > search->num_lengths || size < 1 ||
+        (search->options->num_ranks != AUTO && search->options->num_ranks != num_ranks) ||
+        num_ranks * from->chunks > search_blocks_in_cut(search, from->frozen) ||
+        !search_weights_fit(search, num_ranks))
+        return OK;
+    R = (int)bound_min(R, search->num_groups / num_ranks);
+    while (R > 0 && !search_allows_replicas(search, num_ranks, R, &node))
+        R--;
+    if (R == 0)
+        return OK;
+    node.frozen = from->frozen;
+    node.schedule = from->schedule;
+    node.chunks = from->chunks;
     enum status rc = search_counts(search, node.batch, num_ranks);
+    const int64_t count = (node.batch + size - 1) / size;
     while (rc == OK && at + 1 < search->num_counts && search->counts[at].count < count)
         at++;
     if (rc != OK || at == search->num_counts)
         return rc;
     node.microbatches = search->counts[at];
-    const bool same =
-        num_ranks == from.num_ranks && search->counts[at].count == from.microbatches.count;
-    return !same && has_kind(search, &node) && search_allows_count(search, &node)
-               ? time_modes(search, node, true)
-               : OK;
+    if (!has_kind(search, &node) || !search_allows_count(search, &node))
+        return OK;
+    rc = rank_places_of(search->places, num_ranks, R, &place, &num_places, search->err);
+    for (int i = 0; i < num_places && i < TEXTBOOK_PLACES && rc == OK; i++) {
+        node.place = place[i];
+        if (!is_timed(search, &node))
+            rc = time_modes(search, node, true);
+        THEN(rank_places_of(search->places, num_ranks, R, &place, &num_places, search->err));
+    }
+    return rc;
 }
 
 /* Time a plan under each other schedule. */
@@ -292,7 +304,7 @@ static enum status time_kinds(struct search *search, struct node node)
         struct node other = node;
         other.schedule = kind;
         other.chunks = group->chunks;
-        if (group_has(group, kind) && (kind != node.schedule || group->chunks != node.chunks) &&
+        if (group_has(group, kind) && !is_timed(search, &other) &&
             search_allows_count(search, &other))
             rc = time_modes(search, other, true);
     }
@@ -304,16 +316,26 @@ enum status search_vary(struct search *search)
     enum status rc = OK;
     while (rc == OK && !search_is_varied(search) && search_goes_on(search)) {
         struct node node = search->judged[search->best].node;
-        const int64_t count = node.microbatches.count;
-        const int K = node.num_ranks;
+        const int K = node.num_ranks, R = node.num_pipelines;
+        const int64_t size = node.microbatches.size;
+        const int other[][2] = {
+            {2 * K, R / 2},
+            {K / 2, 2 * R},
+            {K,     R / 2},
+            {K,     2 * R},
+            {2 * K, R    },
+            {K / 2, R    }
+        };
         node.first_item = NULL; /* the judged one owns it */
         search->varied = node.order;
         rc = time_kinds(search, node);
-        THEN(time_variation(search, node, K, 2 * count));
-        THEN(time_variation(search, node, K, count / 2));
-        for (int64_t m = count / 2; m <= 2 * count && rc == OK; m = m > 0 ? 2 * m : 1) {
-            rc = time_variation(search, node, 2 * K, m);
-            THEN(time_variation(search, node, K / 2, m));
+        for (int64_t s = size > 1 ? size - 1 : 1; s <= size + 1 && rc == OK; s++)
+            rc = time_variation(search, &node, K, R, s);
+        for (int s = -1; s <= 1 && rc == OK; s++) {
+            const int64_t scaled = s < 0 ? size / 2 : size << s;
+            rc = time_variation(search, &node, K, R, scaled);
+            for (size_t i = 0; i < sizeof other / sizeof *other && rc == OK; i++)
+                rc = time_variation(search, &node, other[i][0], other[i][1], scaled);
         }
     }
     return rc;
