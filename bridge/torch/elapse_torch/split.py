@@ -3,7 +3,8 @@
 PyTorch starts the weights' half at the operators where a weight meets values that depend on the stage's inputs. Where
 one weight meets them at several operators (a table of relative positions, a layer that is applied again) or reaches an
 output by itself, that half fails with "backward through the graph a second time", or adds too much or too little. The
-gradients of such weights are computed in the input's half, whose path they are on."""
+gradients of such weights are computed in the input's half, whose path they are on. So are those of all weights of a
+stage under activation checkpointing, whose forward PyTorch would repeat for each weight of the weights' half."""
 import torch
 from torch.autograd.graph import get_gradient_edge
 from torch.distributed.fsdp import FSDPModule
@@ -59,7 +60,7 @@ def meets_once(outputs, inputs, weights):
 
 
 class SplitStage(PipelineStage):
-    """once: {number of a weight: whether it meets the inputs once}, found at the first micro-batch that trains it."""
+    """once: {number of a weight: whether the weights' half computes it}, found at the first micro-batch that trains it."""
 
     def backward_maybe_with_nosync(self, backward_type, bwd_kwargs, last_backward=False):
         if backward_type != "input":
@@ -69,7 +70,9 @@ class SplitStage(PipelineStage):
         once = self.__dict__.setdefault("once", {})
         new = [i for i in weights if i not in once]
         if new:
-            once.update(zip(new, meets_once(outputs, values, [weights[i] for i in new])))
+            again = getattr(self.submod, "checkpoint", False)
+            once.update(zip(new, [False] * len(new) if again else
+                            meets_once(outputs, values, [weights[i] for i in new])))
         if isinstance(self.submod, FSDPModule):
             self.submod.set_reshard_after_backward(False)
             self.submod.set_requires_gradient_sync(False)

@@ -131,8 +131,8 @@ shares() { # FILE SHARE...
     "$python" -c 'import json, sys; p = json.load(open(sys.argv[1])); p["shares"] = [[float(s)] * p["microbatches"] for s in sys.argv[2:]]
 json.dump(p, open(sys.argv[1], "w"))' "$@"
 }
-timed=("1f1b 1 2 1 0.5 0.5" "zb-h1 1 2 1 0.5 0.75" "1f1b 1 2 1 1 0.5" "zb-v 2 2 1 0.25 0.5 0.9 0.5" "gpipe 1 1 2 0.5")
-for i in 7 8 9 10 11; do
+timed=("1f1b 1 2 1 0.5 0.5" "zb-h1 1 2 1 0.5 0.75" "1f1b 1 2 1 1 0.5" "zb-v 2 2 1 0.25 0.5 0.9 0.5" "gpipe 1 1 2 0.5" "zb-h1 1 2 1 1 0.5" "zb-v 2 2 1 1 1 0.5 0.5")
+for i in 7 8 9 10 11 12 13; do
     set -- ${timed[i - 7]}
     plan "$tmp/plan-$i.json" pipeline.schedule=$1 pipeline.chunks=$2 pipeline.num_stages=$3 pipeline.num_replicas=$4 pipeline.num_microbatches=4
     shares "$tmp/plan-$i.json" "${@:5}"
@@ -145,6 +145,27 @@ for i in ${!kinds[@]}; do
 done
 expect "zb-v's ops beside the simulation" 0 '"op":"W","count":16' "$ELAPSE_BIN/elapse" compare "$tmp/run-1" --json
 expect "one stage's ops" 0 '"op":"F","count":8' "$ELAPSE_BIN/elapse" compare "$tmp/run-2" --json
+cat >"$tmp/again.py" <<'EOT'
+import torch
+import models
+from elapse_torch import runtime
+from elapse_torch.chain import chain_of
+x, target = models.make_batch(4 * runtime.MICROBATCHES)
+chain, calls = chain_of(models.make_model(), (x[:4],)), []
+stages = [chain.stage(0, 2, True), chain.stage(2, len(chain.items), True)]
+for i, stage in enumerate(stages):
+    stage.graph.register_forward_pre_hook(lambda *_, i=i: calls.append(i))
+with runtime.one_rank():
+    bench = runtime.Bench(stages, lambda out, y: models.loss(chain.output((out,)), y), torch.device("cpu"))
+    for ops in runtime.WHOLE, runtime.HALVES:
+        bench.load(ops)
+        bench.step_ns((), target, chain.keywords((x,), {}))
+        calls.clear()
+        bench.step_ns((), target, chain.keywords((x,), {}))
+        print("forwards", *(calls.count(i) / runtime.MICROBATCHES for i in range(2)))
+EOT
+expect "recompute repeats a stage's forward once, whether its backward is split or not" 0 '^2$' \
+    sh -c '"$1" "$2" | grep -c "^forwards 2.0 2.0"' sh "$python" "$tmp/again.py"
 cat >"$tmp/means.py" <<'EOT'
 from elapse_torch import losses
 import models
