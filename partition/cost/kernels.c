@@ -1013,7 +1013,8 @@ static void list_embedding(struct lister *l)
 /* Cross entropy of [rows, n] in fp32. The list of 2021 is Megatron-LM's vocab-parallel one: cast,
  * maximum, subtraction, exponential, sum, division (38 bytes an element with e = 2), and product and
  * cast backwards. Otherwise cast and log-softmax, and their two backwards; PyTorch's cross_entropy()
- * first clears a gradient of all log-softmax's numbers. */
+ * first clears a gradient of all log-softmax's numbers. Fused, a kernel reads the logits, and another
+ * reads them and writes their gradient. */
 static void add_loss(struct lister *l, int64_t rows, int64_t n)
 {
     const struct framework *framework = l->model->framework;
@@ -1023,7 +1024,11 @@ static void add_loss(struct lister *l, int64_t rows, int64_t n)
         add_memory(l, 2 * x * l->e);
         add_memory(l, 2 * x * l->e);
     }
-    if (framework && framework->eager_loss && for_input(l))
+    if (framework && framework->loss == LOSS_FUSED) {
+        add_memory(l, (forward(l) ? 1 : for_input(l) ? 2 : 0) * x * l->e);
+        return;
+    }
+    if (framework_loss_is_eager(framework) && for_input(l))
         add_memory(l, x * 4);
     if (forward(l)) {
         add_memory(l, x * (l->e + 4));

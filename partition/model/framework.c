@@ -59,7 +59,9 @@ _Static_assert(sizeof framework_kind_names / sizeof *framework_kind_names ==
  * outputs of the last stage are read, never taken out of their buffer, of which there are two
  * (there, parallel_module.py, _execute_loss_fn(); pipeline_schedule/train.py,
  * required_buffer_count(); DeepSpeed's pipe/engine.py keeps them too). With one micro-batch there
- * is no earlier one: they count still. blocks_sends: DeepSpeed's p2p.send(); Megatron-LM's
+ * is no earlier one: they count still. loss: torchtitan's train.py deletes `pred` before the backward, while
+ * transformers' and DeepSpeed's outputs live on; MPT's FusedCrossEntropyLoss is flash-attn's, with
+ * inplace_backward off. blocks_sends: DeepSpeed's p2p.send(); Megatron-LM's
  * batch_isend_irecv(), for which 1F1B waits and the interleaved schedule does not
  * (overlap_p2p_comm). composer: llm-foundry's trainer: FSDP of PyTorch, the loss is flash-attn's
  * kernel (MPT's loss_fn, fused_crossentropy). gathers_late: its backward_prefetch is BACKWARD_POST
@@ -84,33 +86,38 @@ _Static_assert(sizeof framework_kind_names / sizeof *framework_kind_names ==
 /* clang-format off */
 static const struct framework frameworks[FRAMEWORK_KIND_COUNT] = {
     [FRAMEWORK_MEGATRON_TE] = {.reruns = 1u << RERUN_NORMS, .blocks_sends = true, .fused_norm = true,
-        .fused_rope = true, .fused_activation = true, .counts_logits = true, .has_communicators = true,
+        .fused_rope = true, .fused_activation = true, .loss = LOSS_PARALLEL, .has_communicators = true,
         .overlaps_tensor = true, .fuses_adapters = true, .packs_ahead = true, .keeps_narrow_weights = true,
         .weighs_activation = true, .loops_experts = true},
-    [FRAMEWORK_MEGATRON_2021] = {.blocks_sends = true, .fused_norm = true, .counts_logits = true,
+    [FRAMEWORK_MEGATRON_2021] = {.blocks_sends = true, .fused_norm = true, .loss = LOSS_PARALLEL,
         .has_communicators = true, .allocator_per_thousand = SEGMENTS, .fuses_adapters = true, .masks_rows = true, .keeps_wide = true},
-    [FRAMEWORK_DEEPSPEED] = {.blocks_sends = true, .counts_logits = true, .eager_loss = true, .whole_logits = true,
+    [FRAMEWORK_DEEPSPEED] = {.blocks_sends = true, .loss = LOSS_EAGER, .whole_logits = true,
         .keeps_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true,
         .has_communicators = true, .allocator_per_thousand = SEGMENTS, .casts_router = true, .masks_rows = true,
         .hook_us = HOOK_US, .keeps_wide = true},
-    [FRAMEWORK_FSDP] = {.reruns = 1u << RERUN_OPS, .counts_logits = true, .eager_loss = true,
+    [FRAMEWORK_FSDP] = {.reruns = 1u << RERUN_OPS, .loss = LOSS_EAGER_ALONE,
         .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true,
         .copies_shards = true, .casts_router = true, .keeps_wide = true},
     [FRAMEWORK_FSDP_COMPILED] = {.reruns = 1u << RERUN_OPS, .fused_norm = true, .fused_rope = true,
-        .fused_activation = true, .counts_logits = true, .eager_loss = true, .has_communicators = true,
+        .fused_activation = true, .loss = LOSS_EAGER_ALONE, .has_communicators = true,
         .gathers_take_share = true, .copies_shards = true, .casts_router = true, .launch_us = COMPILED_US, .keeps_wide = true},
-    [FRAMEWORK_HF_EAGER] = {.counts_logits = true, .eager_loss = true, .has_communicators = true,
+    [FRAMEWORK_HF_EAGER] = {.loss = LOSS_EAGER, .has_communicators = true,
         .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .casts_router = true, .packs_ahead = true,
         .launch_us = PYTORCH_US, .keeps_wide = true},
-    [FRAMEWORK_COMPOSER] = {.counts_logits = true, .has_communicators = true, .allocator_per_thousand = SEGMENTS,
+    [FRAMEWORK_COMPOSER] = {.loss = LOSS_FUSED, .has_communicators = true, .allocator_per_thousand = SEGMENTS,
         .gathers_take_share = true, .gathers_late = true, .casts_router = true, .packs_ahead = true, .keeps_wide = true},
-    [FRAMEWORK_AA_SCALING] = {.blocks_sends = true, .sends_whole = true, .counts_logits = true, .eager_loss = true,
+    [FRAMEWORK_AA_SCALING] = {.blocks_sends = true, .sends_whole = true, .loss = LOSS_EAGER,
         .whole_logits = true, .keeps_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true,
         .has_communicators = true, .allocator_per_thousand = SEGMENTS, .casts_router = true, .keeps_wide = true},
     [FRAMEWORK_OURS] = {.fused_norm = true, .fused_rope = true, .fused_activation = true, .launch_us = OURS_US,
         .fused_adapter_scale = true},
 };
 /* clang-format on */
+
+bool framework_loss_is_eager(const struct framework *framework)
+{
+    return framework && (framework->loss == LOSS_EAGER || framework->loss == LOSS_EAGER_ALONE);
+}
 
 bool framework_reruns(const struct framework *framework, enum rerun parts)
 {
@@ -161,14 +168,21 @@ static int64_t activation_extra_bytes(const struct model *model, int item)
 
 /* The loss keeps fp32 numbers for each logit, where model.c counts an element. While it runs, the
  * logits are there too, and its backward has a gradient in fp32. In PyTorch's cross_entropy() that
- * is a gradient of log_softmax's output, from which a second one of its input is made. */
+ * is a gradient of log_softmax's output, from which a second one of its input is made. A fused loss
+ * keeps the logits alone. */
 static void count_logits(const struct model *model, struct item *head)
 {
-    const int64_t logits = (int64_t)model->seq * model->vocab;
-    if (model->family != FAMILY_LLAMA)
-        head->stash_bytes += logits * (4 - model->elem_bytes);
-    head->work_bytes += logits * (model->elem_bytes * (model->framework->keeps_logits ? 2 : 1) +
-                                  (model->framework->eager_loss ? 8 : 4));
+    const int64_t logits = (int64_t)model->seq * model->vocab, e = model->elem_bytes;
+    const enum loss_kernels loss = model->framework->loss;
+    const int64_t counted = model->family == FAMILY_LLAMA ? 4 : e; /* as its items say */
+    const int copies = loss == LOSS_EAGER_ALONE ? 0 : model->framework->keeps_logits ? 2 : 1;
+    if (loss == LOSS_FUSED) {
+        head->stash_bytes += logits * (e - counted);
+        head->work_bytes += logits * e;
+        return;
+    }
+    head->stash_bytes += logits * (4 - counted);
+    head->work_bytes += logits * (e * copies + (framework_loss_is_eager(model->framework) ? 8 : 4));
 }
 
 void model_set_framework(struct model *model, enum framework_kind kind, enum norm_kind norm)
@@ -196,7 +210,7 @@ void model_set_framework(struct model *model, enum framework_kind kind, enum nor
             item->stash_bytes -=
                 (2 - model_expert_tensors(model)) * model->hidden * model->elem_bytes *
                 model_expert_tokens(model, (int64_t)model->seq * model->experts_active);
-        if (item->kind == ITEM_HEAD && framework && framework->counts_logits &&
+        if (item->kind == ITEM_HEAD && framework && framework->loss != LOSS_UNCOUNTED &&
             model->task == TASK_CAUSAL_LM)
             count_logits(model, item);
     }

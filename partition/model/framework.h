@@ -51,14 +51,19 @@ enum dispatcher_kind {
 extern const char *const framework_kind_names[],
     *const norm_kind_names[], *const overlap_kind_names[], *const dispatcher_kind_names[];
 
+/* What cross entropy keeps and needs beside the logits in the activation's type. */
+enum loss_kernels {
+    LOSS_UNCOUNTED,   /* what the family's items say */
+    LOSS_PARALLEL,    /* fp32 numbers are kept, logits and one fp32 gradient are there meanwhile */
+    LOSS_EAGER,       /* PyTorch's cross_entropy(): its backward has two fp32 tensors of logits */
+    LOSS_EAGER_ALONE, /* that, but the logits are freed before the backward */
+    LOSS_FUSED,       /* a kernel each way on the logits alone; their gradient is a new tensor */
+};
+
 struct framework {
     /* One kernel each, else PyTorch's operators one by one. LayerNorm is one kernel everywhere. */
     bool fused_norm, fused_rope, fused_activation;
-    /* The head keeps its logits in the activation's type beside the fp32 ones of the loss, and
-     * their gradient is a tensor of its own. */
-    bool counts_logits;
-    /* PyTorch's cross_entropy(): its backward has two fp32 tensors of logits, not one. */
-    bool eager_loss;
+    enum loss_kernels loss;
     /* Each device of a tensor-parallel group gathers the logits of the whole vocabulary and computes
      * the loss of all of them. */
     bool whole_logits;
@@ -109,6 +114,7 @@ struct framework {
 /* Whether the framework runs its hooks for divided weights also where one replica has them all: DeepSpeed's ZeRO-3 on
  * one GPU. */
 bool framework_shards_alone(const struct framework *framework);
+bool framework_loss_is_eager(const struct framework *framework);
 /* Whether plans are searched in which the framework runs these parts of layers again. */
 bool framework_reruns(const struct framework *framework, enum rerun parts);
 /* The framework of a kind; NULL: FRAMEWORK_AUTO. */

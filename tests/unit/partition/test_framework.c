@@ -157,18 +157,46 @@ static void logits__are_kept_in_fp32(void **state)
     model_clear(&gpt);
 }
 
-/* cross_entropy()'s backward has two fp32 tensors beside log-softmax's, and clears the first. */
+/* cross_entropy()'s backward has two fp32 tensors beside log-softmax's, and clears the first. Who
+ * deletes the logits before it has them no longer. */
 static void logits__of_eager_loss_have_two_gradients(void **state)
 {
     struct model fused = small(FRAMEWORK_MEGATRON_TE, NORM_AUTO),
-                 eager = small(FRAMEWORK_FSDP, NORM_AUTO);
+                 eager = small(FRAMEWORK_HF_EAGER, NORM_AUTO),
+                 alone = small(FRAMEWORK_FSDP, NORM_AUTO);
     const double x = (double)S * V;
     (void)state;
     assert_int_equal(eager.items[HEAD].work_bytes, (int64_t)S * V * (E + 8));
+    assert_int_equal(alone.items[HEAD].work_bytes, (int64_t)S * V * 8);
     assert_true(bytes_of(&eager, HEAD, PASS_BWD_INPUT) - bytes_of(&fused, HEAD, PASS_BWD_INPUT) ==
                 4 * x);
     model_clear(&fused);
     model_clear(&eager);
+    model_clear(&alone);
+}
+
+/* flash-attn's loss keeps the logits in 2 bytes and makes a gradient of 2, where fp32 numbers of 4
+ * stayed beside 2 + 4; its kernels read the logits, and read them and write the gradient. */
+static void logits__of_a_fused_loss_stay_narrow(void **state)
+{
+    struct model fp32 = small(FRAMEWORK_MEGATRON_TE, NORM_AUTO),
+                 fused = small(FRAMEWORK_COMPOSER, NORM_AUTO), gpt = {0};
+    struct err err = {0};
+    const int64_t x = (int64_t)S * V;
+    (void)state;
+    assert_int_equal(fp32.items[HEAD].stash_bytes - fused.items[HEAD].stash_bytes, x * (4 - E));
+    assert_int_equal(fused.items[HEAD].work_bytes, x * E);
+    assert_true(bytes_of(&fp32, HEAD, PASS_FWD) - bytes_of(&fused, HEAD, PASS_FWD) ==
+                (double)x * ((E + 4) + 8 - E));
+    assert_true(bytes_of(&fp32, HEAD, PASS_BWD_INPUT) - bytes_of(&fused, HEAD, PASS_BWD_INPUT) ==
+                (double)x * (12 + (E + 4) - 2 * E));
+    assert_int_equal(model_parse("gpt2:dtype=bf16,seq=512,vocab=1024", &gpt, &err), OK);
+    const int64_t before = gpt.items[gpt.num_items - 1].stash_bytes;
+    model_set_framework(&gpt, FRAMEWORK_COMPOSER, NORM_AUTO);
+    assert_int_equal(gpt.items[gpt.num_items - 1].stash_bytes, before);
+    model_clear(&fp32);
+    model_clear(&fused);
+    model_clear(&gpt);
 }
 
 /* Each of 4 devices gathers the logits, copies and joins the pieces, and has the loss of all. Only
@@ -672,6 +700,7 @@ int main(void)
         cmocka_unit_test(operators__of_layers_keep_and_move_more),
         cmocka_unit_test(logits__are_kept_in_fp32),
         cmocka_unit_test(logits__of_eager_loss_have_two_gradients),
+        cmocka_unit_test(logits__of_a_fused_loss_stay_narrow),
         cmocka_unit_test(logits__are_whole_where_the_framework_gathers_them),
         cmocka_unit_test(collectives__of_gate_and_up_are_two_backwards),
         cmocka_unit_test(gradients__have_two_bytes_and_a_kernel_that_adds_them),
