@@ -9,9 +9,10 @@ import tempfile
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ELAPSE = os.path.join(os.environ.get("ELAPSE_BIN", os.path.join(ROOT, "build", "bin")), "elapse")
 PEAK = {"a100": 312e12, "h100": 989.4e12, "b200": 2250e12, "gb200": 2500e12, "b300": 2250e12, "gb300": 2500e12}
-# A process gets 79.25 GiB of an A100 with 80 GB (PyTorch's message: OOTDiffusion issue 235, Vad-R1 issue 11).
-MEMORY = {"a100": int(79.25 * 2**30), "h100": 80 << 30, "b200": 180 * 10**9, "gb200": 186 * 10**9, "b300": 270 * 10**9,
-          "gb300": 279 * 10**9}
+# What a process gets, by PyTorch's message of a lack ("total capacity of"): A100 79.25 GiB (OOTDiffusion issue 235, Vad-R1
+# issue 11), H100 79.18; the others as in profiles/devices.
+MEMORY = {kind: int(gib * 2**30) for kind, gib in
+          {"a100": 79.25, "h100": 79.18, "h200": 139.8, "b200": 178.35, "gb200": 184.31, "b300": 267.69, "gb300": 276.5}.items()}
 
 
 def cluster(kind, gpus, **more):

@@ -4,7 +4,8 @@
 MPT: MosaicML, llm-foundry, scripts/train/benchmarking/README.md: MPT models on H100-80GB, bf16, FULL_SHARD,
 tokens per second and GPU. Rows with sequences of 2,048. Dimensions from the yamls of that repository.
 Llama 3.1: PyTorch, torchtitan, benchmarks/llama3_h100_202412_torchtitan.md, tables 1 and 3: 8 B, 8,192 tokens,
-bf16, selective checkpointing of every second layer. Their H100 has a 500 W limit and 2.4 TB/s.
+bf16, selective checkpointing by operator (selective_ac_option = 'op' of train_configs/llama3_8b.toml, 2024). Their H100
+has a 500 W limit and 2.4 TB/s.
 Llama 2: IBM and Meta, fms-fsdp, README.md: 4,096 tokens, bf16, 128 A100. The rows
 of 34 B and 70 B are FSDP with checkpointing; those of 7 B and 13 B shard inside a node only (HSDP), which Elapse has not.
 Their network is not in that table; taken as 4 x 100 Gb/s a node.
@@ -59,7 +60,7 @@ def llama3(verbose):
     for gpus, rate, framework in LLAMA3_ROWS:
         run = {"model": "llama3-8b:seq=8192", "layers": 32, "micro_batch": 2, "micro_batches": 1,
                "cluster": predict.cluster(CARD_500W, gpus, uplink="3200Gb/s", nic="400Gb/s", mem=96 * 10**9),
-               "dp": gpus, "framework": framework, "shard": "weights", "recompute": "layer", "recompute_layers": 16}
+               "dp": gpus, "framework": framework, "shard": "weights", "recompute": "op"}
         flops = predict.llama_flops(2 * gpus, 32, 4096, 1024, 14336, 8192, 128256, 1.5)
         table.add("8B GPUs %d %s" % (gpus, framework), 2 * 8192 / rate * 1e3, run, flops, gpus, "h100")
     table.show()

@@ -16,11 +16,11 @@ LAYERS = 36
 def recipe_of(r):
     """From NVIDIA-NeMo/Megatron-Bridge, scripts/performance/configs/gpt_oss (gpt_oss_workload_base_configs.py,
     the configurations with a batch of 1,280; gpt_oss_llm_pretrain.py). The tokens' all-to-alls are those of
-    GPTOSSProvider (src/megatron/bridge/models/gpt_oss/gpt_oss_provider.py) but for B300's with E = 8. Gradients are
-    summed in 2 bytes. "layernorm" and "moe_act" run again on GB200, B200 and H100."""
+    GPTOSSProvider (src/megatron/bridge/models/gpt_oss/gpt_oss_provider.py) but for B300's with E = 8.
+    "layernorm" and "moe_act" run again on GB200, B200 and H100."""
     return {"overlap": "experts" if r["gpu"] == "gb200" else "none",
             "dispatcher": "flex" if r["gpu"] == "b300" and r["ep"] == "8" else "alltoall",
-            "cuda_graphs": "layers" if r["gpu"] in ("gb300", "b300") else "none", "gradient_bytes": 2,
+            "cuda_graphs": "layers" if r["gpu"] in ("gb300", "b300") else "none",
             "recompute": "never" if r["gpu"] in ("gb300", "b300") else "norms"}
 
 

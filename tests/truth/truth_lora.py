@@ -18,7 +18,7 @@ import rows
 NVL72 = ("gb200", "gb300")
 AMD = ("mi300x", "mi325x", "mi355x")
 predict.PEAK.update(h200=989.4e12, mi300x=1307e12, mi325x=1307e12, mi355x=2500e12)
-predict.MEMORY.update(h200=141 * 10**9, mi300x=192 << 30, mi325x=256 << 30, mi355x=288 << 30)
+predict.MEMORY.update(mi300x=192 << 30, mi325x=256 << 30, mi355x=288 << 30)
 
 
 # FP8_DPA, FP8_ACTIVATION (or FP8_ACT), and ACL: layers that run again. Cisco: config_C885A_H200_1x8x2xtp1pp1cp2.sh and

@@ -16,6 +16,8 @@ import rows
 FORMATS = {"fp8-cs": "fp8", "fp8-mx": "mxfp8"}
 MODELS = {"LLAMA3_70B": ("llama3-70b", 80), "Qwen3_30B_a3B": ("qwen3-30b-a3b", 48)}
 NVL72 = ("gb200", "gb300")
+# cpu_offloading_num_layers of llama3_workload_base_configs.py: layers whose activations lie in the host's memory.
+OFFLOADED = {("gb300", "fp8"): 20, ("gb200", "fp8"): 40}
 
 
 def recipe_of(r, dtype):
@@ -23,6 +25,7 @@ def recipe_of(r, dtype):
     scripts/performance/configs/llama/ (llama3_llm_pretrain.py, llama3_llm_finetune.py,
     llama3_workload_base_configs.py) and configs/qwen/ (qwen3_llm_pretrain.py, qwen3_workload_base_configs.py);
     from 26.06 on src/megatron/bridge/perf_recipes/{llama,qwen}. Pull requests date what changed between releases.
+    Gradients are summed in 2 bytes there (grad_reduce_in_fp32 is False).
     """
     blackwell = r["gpu"] != "h100"
     if r["model"] == "LLAMA3_70B":
@@ -65,7 +68,8 @@ def run_of(r):
             "micro_batch": micro, "micro_batches": samples // dp // micro, "chunks": v if pp > 1 else 1, "tp": tp,
             "dp": dp, "pp": pp, "dtype": dtype, "attention": "fused",
             "shard": "weights" if int(r["fsdp"] or 0) > 1 else "optimizer" if dp > 1 else "none",
-            "sequence_parallel": tp > 1, "framework": "megatron-te", "context": int(r["cp"] or 1),
+            "sequence_parallel": tp > 1, "framework": "megatron-te", "context": int(r["cp"] or 1), "gradient_bytes": 2,
+            "on_host": OFFLOADED.get((kind, dtype), 0) if int(r["fsdp"] or 0) > 1 else 0,
             "lora": {"rank": 16, "targets": "qkv"} if r["task"] == "lora" else {}, **recipe_of(r, dtype)}
 
 

@@ -81,7 +81,8 @@ def line_of(source, top):
         answer, why = predict.simulate(folder, top + "/none.db")
         if why:
             continue
-        fits = max(d["peak_bytes"] for d in answer["devices"]) <= limit
+        judged = not run.get("on_host") # layers with activations in the host's memory, which the tool has not
+        fits = max(d["peak_bytes"] for d in answer["devices"]) <= limit or not judged
         died, allowed = died + (not ms), allowed + (not ms and fits)
         if ms:
             ran.append((ms, folder))
