@@ -276,18 +276,19 @@ static enum status search_once(const struct job *job, struct plan_judge *engine,
                                         .all = search->explain,
                                         .watch = search_continues,
                                         .watch_ctx = watch};
-    const bool optimal = job->pipeline.balancer == BALANCER_OPTIMAL;
+    const bool optimal = job->pipeline.balancer == BALANCER_OPTIMAL,
+               weighs = optimal && !search->fills;
     watch->shares = first_shares;
     watch->patience = PATIENCE;
     watch->ended = false;
     watch->safe_memory =
-        judge.step_ns && optimal
+        weighs
             ? 1 - plan_margin_of(job->pipeline.headroom, &job->model, engine->setting.cost).memory
             : 0;
     ticker_begin(&watch->ticker, command_progress(search->quiet));
     watch->begin_work_ns = clock_work_ns();
     enum status rc = plan_for(job, &engine->setting, state, &judge, result, err);
-    if (rc == OK && judge.step_ns && optimal)
+    if (rc == OK && weighs)
         rc = prefer_safe(job, state, &judge, result, err);
     else if (rc == ERR_INFEASIBLE && search->advise && !interrupted && optimal)
         hint_devices(job, state, &judge, err);
@@ -356,7 +357,8 @@ enum status plan_for_sim(const void *ctx, const struct job *job, const struct co
     struct plan_judge engine = {
         .setting = {&job->model, &job->cluster, cost}
     };
-    const struct plan_search plain = {.quiet = true, .unshared = true}, judged = {.quiet = true};
+    const struct plan_search plain = {.quiet = true, .unshared = true, .fills = true},
+                             judged = {.quiet = true};
     const struct plan_time *time = ctx;
     const int64_t begin_ns = clock_work_ns(), start_ns = clock_now_ns();
     struct watch watch = {.budget_ns = (int64_t)(PLAIN_SHARE * (double)budget_of(time)),

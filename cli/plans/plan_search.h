@@ -26,6 +26,7 @@ struct plan_search {
     int num_frozen_layers;
     bool cached;   /* the cache holds the prefix's output of all samples */
     bool unshared; /* rank plans without shared links, and do not simulate the best one */
+    bool fills;    /* take the fastest plan, however full its memory is */
     bool explain;  /* judge more plans than it takes */
     bool quiet;    /* no progress */
     bool advise;   /* if there is no plan, look for a number of devices that would do */
