@@ -297,6 +297,29 @@ static void shape_fill(struct bound_shape *shape)
     shape->fill_last = one ? first->last[0] : NULL;
 }
 
+/* Set the parts of bound_rank_edges() that do not depend on the items of a stage. */
+static void shape_edges(struct bound_shape *shape)
+{
+    const struct bound_times *ff = shape->fill_full, *fl = shape->fill_last;
+    const int nf = shape->table->num_frozen_items, first = shape->first_item;
+    /* Gradients cross every link below an active stage, unless the prefix in the cut is frozen. */
+    const bool crossed = nf == 0 || first == nf;
+    for (int s = 0; s < shape->num_stages; s++) {
+        struct bound_stage *stage = &shape->stages[s];
+        const int64_t ops_ns = shape->op_ns == 0 ? 0 : bound_mul_add(s, shape->op_ns, 0),
+                      grad_ns = crossed ? stage->hop_grad_ns : 0;
+        stage->apart =
+            (struct bound_edges){.base = shape->before_ns + stage->hop_act_ns + ops_ns,
+                                 .drain = grad_ns + (crossed ? ops_ns : 0) + shape->tied_ns,
+                                 .drain_in = grad_ns + (nf == 0 ? ops_ns : 0) + shape->tied_ns};
+        if (ff) {
+            stage->apart.base -= ff->fwd[first];
+            stage->apart.drain_in -= fl->bwd_input[first];
+            stage->apart.drain -= fl->bwd_input[first] + fl->bwd_weight[first];
+        }
+    }
+}
+
 /* Make the prefix sums over all micro-batches. They stay NULL if a sum would saturate, because a
  * difference of saturated sums is wrong. */
 static enum status shape_sums(struct bound_shape *shape, struct err *err)
@@ -307,14 +330,16 @@ static enum status shape_sums(struct bound_shape *shape, struct err *err)
     if (!full ||
         bound_mul_add(bound_once_ns(full, 0, n), more, bound_once_ns(last, 0, n)) >= BOUND_MAX_TERM)
         return OK;
-    shape->work = malloc(2 * ((size_t)n + 1) * sizeof *shape->work);
+    shape->work = malloc(3 * ((size_t)n + 1) * sizeof *shape->work);
     if (!shape->work)
         return err_nomem(err);
     shape->halves = shape->work + n + 1;
+    shape->last_op = shape->halves + n + 1;
     for (int i = 0; i <= n; i++) {
         shape->work[i] = bound_once_ns(full, 0, i) * more + bound_once_ns(last, 0, i);
         shape->halves[i] =
             (full->fwd[i] + full->bwd_input[i]) * more + last->fwd[i] + last->bwd_input[i];
+        shape->last_op[i] = last->bwd_weight[i] + (shape->split ? 0 : last->bwd_input[i]);
     }
     return OK;
 }
@@ -395,6 +420,7 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
             got.before_ns = bound_min(got.before_ns, whole->fwd[table->num_frozen_items]);
         }
     }
+    shape_edges(&got);
     *shape = got;
     got = (struct bound_shape){0};
     rc = OK;

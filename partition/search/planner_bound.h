@@ -202,15 +202,23 @@ void bound_family_clear(struct bound_family *family);
 bool bound_weights_fit(const struct bound_table *table, int num_ranks, int num_pipelines,
                        int64_t mem_bytes, int first_item);
 
+/* Times before and after the ops of a rank, in ns, for a lowest stage s that begins at item a.
+ * base: before the first op. drain: after the last backward. drain_in: after the last input half.
+ * None of them shrinks when s or a grows. */
+struct bound_edges {
+    int64_t base, drain, drain_in;
+};
+
 /* One stage of a candidate, as the bounds see it. */
 struct bound_stage {
     int rank; /* that holds it */
     int num_types;
     const struct bound_times *full[BOUND_TYPES], *last[BOUND_TYPES];
-    int64_t hop_act_ns;   /* all links before the stage, each with one activation message */
-    int64_t hop_grad_ns;  /* all links before the stage, each with a gradient of the last
+    int64_t hop_act_ns;       /* all links before the stage, each with one activation message */
+    int64_t hop_grad_ns;      /* all links before the stage, each with a gradient of the last
                              micro-batch */
-    int64_t allreduce_ns; /* an all-reduce of 0 bytes over the rank's replicas */
+    struct bound_edges apart; /* bound_rank_edges() is this and sums of items */
+    int64_t allreduce_ns;     /* an all-reduce of 0 bytes over the rank's replicas */
     double allreduce_ns_per_byte;
     int64_t mem_bytes;    /* memory left for the terms of bound-4; INT64_MAX: no limit */
     int64_t live;         /* schedule_live() of this stage */
@@ -244,7 +252,8 @@ struct bound_shape {
     /* Owned prefix sums over all micro-batches if one device type is in use, otherwise NULL.
      * `work`: all ops. `halves`: forwards and input halves. */
     int64_t *work, *halves;
-    int64_t input_bytes;        /* smallest input of one micro-batch to a stage after the first */
+    int64_t *last_op;    /* as work, owned by it: a last backward that ends a stage's gradients */
+    int64_t input_bytes; /* smallest input of one micro-batch to a stage after the first */
     struct bound_stage *stages; /* owned, num_stages */
     struct bound_part *parts;   /* owned, scratch: chunks entries */
     double *loads;              /* owned, scratch: 3 * num_ranks entries */
@@ -278,13 +287,30 @@ static inline int64_t bound_ops_of_stage(bool active)
 /* All ops of items [a, b) of a stage, over all micro-batches, on its device type t. */
 int64_t bound_work_ns(const struct bound_shape *shape, const struct bound_stage *stage, int t,
                       int a, int b);
-/* Times before and after the ops of a rank, in ns, for a lowest stage s that begins at item a.
- * base: before the first op. drain: after the last backward. drain_in: after the last input half.
- * None of them shrinks when s or a grows. */
-struct bound_edges {
-    int64_t base, drain, drain_in;
-};
-struct bound_edges bound_rank_edges(const struct bound_shape *shape, int s, int a);
+static inline struct bound_edges bound_rank_edges(const struct bound_shape *shape, int s, int a)
+{
+    struct bound_edges got = shape->stages[s].apart;
+    if (shape->fill_full) {
+        const int64_t input = shape->fill_last->bwd_input[a];
+        got.base += shape->fill_full->fwd[a];
+        got.drain_in += input;
+        got.drain += input + shape->fill_last->bwd_weight[a];
+    }
+    return got;
+}
+/* The tail after the last backward of a stage of items [a, b), from bound_shape.work's sums: the rest of an
+ * all-reduce that runs beside it, and the update, which takes own_ns. */
+static inline int64_t bound_tail_ns(const struct bound_shape *shape,
+                                    const struct bound_stage *stage, int a, int b, int64_t own_ns)
+{
+    const int64_t bytes = shape->table->grad_bytes[b] - shape->table->grad_bytes[a];
+    const double ns = stage->allreduce_ns_per_byte * (double)bytes;
+    if (bytes == 0)
+        return own_ns;
+    const int64_t reduce_ns =
+        stage->allreduce_ns + (ns < (double)BOUND_MAX_TERM ? (int64_t)ns : BOUND_MAX_TERM);
+    return bound_max(0, reduce_ns - (shape->last_op[b] - shape->last_op[a])) + own_ns;
+}
 /* The largest of bound-1 to bound-3 for a rank with these parts, one for each chunk. */
 int64_t bound_rank_ns(const struct bound_shape *shape, const struct bound_part *parts,
                       int num_parts);
@@ -321,6 +347,11 @@ bool bound_solve(const struct bound_shape *shape, int64_t limit_ns, int64_t *bou
 
 /* The bound of one cut: the largest of bound-1 to bound-3 over the ranks. */
 int64_t bound_of_cut(const struct bound_shape *shape, const int *first_item);
+/* Whether that is at most limit_ns. */
+bool bound_cut_within(const struct bound_shape *shape, const int *first_item, int64_t limit_ns);
+/* No cut has a smaller bound: the average of bound-1 to bound-3 over the ranks. 0 with several device types
+ * or ops that take time beyond their passes. O(num_ranks). */
+int64_t bound_of_cuts(const struct bound_shape *shape);
 
 /* bound-4 of one cut. over, the caller's array of num_ranks entries, gets the least number of bytes
  * by which each rank exceeds its memory. Returns false if any rank exceeds it. */

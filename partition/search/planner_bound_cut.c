@@ -272,23 +272,6 @@ static void pair_begin(const struct bound_shape *shape, int r, int a, int64_t li
     }
 }
 
-/* The tail after the last backward of a stage [a, b): an all-reduce during it, and the update. */
-static int64_t stage_tail_ns(const struct bound_shape *shape, const struct bound_stage *stage,
-                             int a, int b, int64_t own)
-{
-    const struct bound_times *last = stage->last[0];
-    const int64_t bytes = shape->table->grad_bytes[b] - shape->table->grad_bytes[a];
-    const double ns = stage->allreduce_ns_per_byte * (double)bytes;
-    int64_t last_op = last->bwd_weight[b] - last->bwd_weight[a];
-    if (bytes == 0)
-        return own;
-    if (!shape->split)
-        last_op += last->bwd_input[b] - last->bwd_input[a];
-    const int64_t reduce =
-        stage->allreduce_ns + (ns < (double)BOUND_MAX_TERM ? (int64_t)ns : BOUND_MAX_TERM);
-    return bound_max(0, reduce - last_op) + own;
-}
-
 /* Whether the rank may hold [a, a2) and [b2, b) within its memory. */
 static bool pair_fits(const struct pair *pair, int a, int a2, int b2, int b)
 {
@@ -337,8 +320,8 @@ static bool pair_ok(const struct pair *pair, int a, int a2, int b2, int b, int64
              pair->halves_ns) ||
         !pair_fits(pair, a, a2, b2, b))
         return false;
-    const int64_t tail = bound_min(stage_tail_ns(shape, &shape->stages[r], a, a2, own),
-                                   stage_tail_ns(shape, &shape->stages[other], b2, b, others));
+    const int64_t tail = bound_min(bound_tail_ns(shape, &shape->stages[r], a, a2, own),
+                                   bound_tail_ns(shape, &shape->stages[other], b2, b, others));
     return work + tail <= pair->end_ns;
 }
 

@@ -31,33 +31,6 @@ int64_t bound_work_ns(const struct bound_shape *shape, const struct bound_stage 
     return work_ns(shape, stage, t, a, b);
 }
 
-static inline struct bound_edges rank_edges(const struct bound_shape *shape, int s, int a)
-{
-    const struct bound_stage *stage = &shape->stages[s];
-    const int nf = shape->table->num_frozen_items;
-    const int64_t ops_ns = all_ops_ns(shape, s);
-    const struct bound_times *ff = shape->fill_full, *fl = shape->fill_last;
-    struct bound_edges got = {.base = shape->before_ns + stage->hop_act_ns + ops_ns};
-    if (ff) {
-        got.base += ff->fwd[a] - ff->fwd[shape->first_item];
-        got.drain_in = fl->bwd_input[a] - fl->bwd_input[shape->first_item];
-        got.drain = got.drain_in + fl->bwd_weight[a] - fl->bwd_weight[shape->first_item];
-    }
-    /* Gradients cross every link below an active stage, unless the prefix in the cut is frozen. */
-    if (nf == 0 || shape->first_item == nf) {
-        got.drain += stage->hop_grad_ns + ops_ns;
-        got.drain_in += stage->hop_grad_ns + (nf == 0 ? ops_ns : 0);
-    }
-    got.drain += shape->tied_ns;
-    got.drain_in += shape->tied_ns;
-    return got;
-}
-
-struct bound_edges bound_rank_edges(const struct bound_shape *shape, int s, int a)
-{
-    return rank_edges(shape, s, a);
-}
-
 /* Forwards and input halves of all micro-batches. */
 static inline int64_t halves_ns(const struct bound_shape *shape, const struct bound_stage *stage,
                                 int t, int a, int b)
@@ -70,40 +43,50 @@ static inline int64_t halves_ns(const struct bound_shape *shape, const struct bo
     return bound_mul_add(once, shape->num_microbatches - 1, end);
 }
 
-/* bound_rank_ns() from the prefix sums over all micro-batches, on one type of device whose ops take
- * nothing beyond their passes. No sum of these saturates. */
-static inline int64_t rank_sums_ns(const struct bound_shape *shape, const struct bound_part *parts,
-                                   int num_parts)
+/* The sums over the stages of a rank on one type of device, whose ops take nothing beyond their passes. Any
+ * stage may run the rank's last backward, so the least tail counts. */
+struct rank_sums {
+    int64_t work, halves, update, tail; /* halves: only with a split backward */
+};
+
+static inline void add_stage(const struct bound_shape *shape, const struct bound_stage *stage,
+                             int a, int b, struct rank_sums *sums)
 {
-    const struct bound_stage *stage = &shape->stages[parts[0].stage];
-    const struct bound_edges edges = rank_edges(shape, parts[0].stage, parts[0].a);
-    const int64_t *grad_bytes = shape->table->grad_bytes, *update_sum = stage->full[0]->update,
-                  *weight_sum = stage->last[0]->bwd_weight, *input_sum = stage->last[0]->bwd_input;
-    int64_t work = 0, halves = 0, update = 0, tail = INT64_MAX, again = 0, but_last = 0;
+    const int64_t *update = stage->full[0]->update, own = update[b] - update[a];
+    sums->work += shape->work[b] - shape->work[a];
+    if (shape->split)
+        sums->halves += shape->halves[b] - shape->halves[a];
+    sums->update += own;
+    sums->tail = bound_min(sums->tail, bound_tail_ns(shape, stage, a, b, own));
+}
+
+/* bound_rank_ns() of a rank whose lowest stage begins at item a, from these sums. again: of
+ * RECOMPUTE_LAYER. At most eight numbers are added, so no sum overflows. */
+static inline int64_t sums_ns(const struct bound_shape *shape, int stage, int a,
+                              const struct rank_sums *sums, int64_t again, int64_t but_last)
+{
+    const struct bound_edges edges = bound_rank_edges(shape, stage, a);
+    const int64_t before =
+        shape->split ? sums->halves + edges.drain_in : bound_add(again, sums->work) + edges.drain;
+    const int64_t behind = bound_add(but_last, sums->work) + bound_max(sums->tail, sums->update);
+    return bound_min(edges.base + bound_max(before, behind), BOUND_MAX_TERM);
+}
+
+static inline bool has_sums(const struct bound_shape *shape)
+{
+    return shape->work && shape->op_ns == 0;
+}
+
+static inline int64_t parts_ns(const struct bound_shape *shape, const struct bound_part *parts,
+                               int num_parts)
+{
+    struct rank_sums sums = {.tail = INT64_MAX};
+    int64_t again = 0, but_last = 0;
     if (shape->mode == RECOMPUTE_LAYER)
         again = bound_again_ns(shape, parts, num_parts, 0, &but_last);
-    for (int i = 0; i < num_parts; i++) {
-        const int a = parts[i].a, b = parts[i].b;
-        const int64_t own = update_sum[b] - update_sum[a], bytes = grad_bytes[b] - grad_bytes[a];
-        int64_t wait = 0;
-        work += shape->work[b] - shape->work[a];
-        halves += shape->halves[b] - shape->halves[a];
-        if (bytes > 0) {
-            const double ns = stage->allreduce_ns_per_byte * (double)bytes;
-            wait =
-                stage->allreduce_ns + (ns < (double)BOUND_MAX_TERM ? (int64_t)ns : BOUND_MAX_TERM);
-            wait -= weight_sum[b] - weight_sum[a];
-            if (!shape->split)
-                wait -= input_sum[b] - input_sum[a];
-        }
-        tail = bound_min(tail, bound_max(0, wait) + own);
-        update += own;
-    }
-    const int64_t before = shape->split
-                               ? bound_add(halves, edges.base + edges.drain_in)
-                               : bound_add(bound_add(again, work), edges.base + edges.drain);
-    return bound_max(before,
-                     bound_add(bound_add(but_last, work), edges.base + bound_max(tail, update)));
+    for (int i = 0; i < num_parts; i++)
+        add_stage(shape, &shape->stages[parts[0].stage], parts[i].a, parts[i].b, &sums);
+    return sums_ns(shape, parts[0].stage, parts[0].a, &sums, again, but_last);
 }
 
 int64_t bound_rank_ns(const struct bound_shape *shape, const struct bound_part *parts,
@@ -111,9 +94,9 @@ int64_t bound_rank_ns(const struct bound_shape *shape, const struct bound_part *
 {
     const struct bound_stage *stage = &shape->stages[parts[0].stage];
     const struct bound_table *table = shape->table;
-    if (shape->work && shape->op_ns == 0)
-        return rank_sums_ns(shape, parts, num_parts);
-    const struct bound_edges edges = rank_edges(shape, parts[0].stage, parts[0].a);
+    if (has_sums(shape))
+        return num_parts == 1 ? parts_ns(shape, parts, 1) : parts_ns(shape, parts, num_parts);
+    const struct bound_edges edges = bound_rank_edges(shape, parts[0].stage, parts[0].a);
     int64_t bound = 0;
     for (int t = 0; t < stage->num_types; t++) {
         const struct bound_times *full = stage->full[t], *last = stage->last[t];
@@ -183,26 +166,74 @@ int64_t bound_rank_need_bytes(const struct bound_shape *shape, const struct boun
 
 /* --- one cut -------------------------------------------------------------------------------- */
 
+/* Stage c of rank r. */
+static inline int stage_of_rank(const struct bound_shape *shape, int r, int c)
+{
+    const int K = shape->num_ranks;
+    return c > 0 && shape->peel ? 2 * K - 1 - r : c * K + r;
+}
+
 /* Set the parts of rank r under a cut; returns how many there are. */
 static inline int parts_of_rank(const struct bound_shape *shape, const int *first_item, int r,
                                 struct bound_part *parts)
 {
-    const int K = shape->num_ranks, n = shape->chunks;
-    for (int c = 0; c < n; c++) {
-        const int s = c > 0 && shape->peel ? 2 * K - 1 - r : c * K + r;
+    for (int c = 0; c < shape->chunks; c++) {
+        const int s = stage_of_rank(shape, r, c);
         parts[c] = (struct bound_part){s, first_item[s], first_item[s + 1]};
     }
-    return n;
+    return shape->chunks;
+}
+
+/* bound_rank_ns() of rank r under a cut. */
+static inline int64_t rank_of_cut_ns(const struct bound_shape *shape, const int *first_item, int r)
+{
+    const struct bound_stage *stage = &shape->stages[r];
+    struct rank_sums sums = {.tail = INT64_MAX};
+    if (!has_sums(shape) || shape->mode == RECOMPUTE_LAYER) {
+        const int n = parts_of_rank(shape, first_item, r, shape->parts);
+        return bound_rank_ns(shape, shape->parts, n);
+    }
+    add_stage(shape, stage, first_item[r], first_item[r + 1], &sums);
+    for (int c = 1; c < shape->chunks; c++) {
+        const int s = stage_of_rank(shape, r, c);
+        add_stage(shape, stage, first_item[s], first_item[s + 1], &sums);
+    }
+    return sums_ns(shape, r, first_item[r], &sums, 0, 0);
 }
 
 int64_t bound_of_cut(const struct bound_shape *shape, const int *first_item)
 {
     int64_t bound = shape->floor_ns;
-    for (int r = 0; r < shape->num_ranks; r++) {
-        const int n = parts_of_rank(shape, first_item, r, shape->parts);
-        bound = bound_max(bound, bound_rank_ns(shape, shape->parts, n));
-    }
+    for (int r = 0; r < shape->num_ranks; r++)
+        bound = bound_max(bound, rank_of_cut_ns(shape, first_item, r));
     return bound;
+}
+
+bool bound_cut_within(const struct bound_shape *shape, const int *first_item, int64_t limit_ns)
+{
+    bool within = shape->floor_ns <= limit_ns;
+    for (int r = 0; r < shape->num_ranks && within; r++)
+        within = rank_of_cut_ns(shape, first_item, r) <= limit_ns;
+    return within;
+}
+
+/* The rank of stage r begins behind r items at least. */
+int64_t bound_of_cuts(const struct bound_shape *shape)
+{
+    const int K = shape->num_ranks, a = shape->first_item, b = shape->num_items;
+    int64_t base = 0, drain = 0;
+    if (!has_sums(shape))
+        return 0;
+    for (int r = 0; r < K; r++) {
+        const struct bound_edges edges = bound_rank_edges(shape, r, a + r);
+        base = bound_add(edges.base, base);
+        drain = bound_add(shape->split ? edges.drain_in : edges.drain, drain);
+    }
+    struct rank_sums all = {.tail = INT64_MAX};
+    add_stage(shape, &shape->stages[0], a, b, &all);
+    const int64_t before = bound_add(shape->split ? all.halves : all.work, drain),
+                  behind = bound_add(all.work, all.update);
+    return bound_add(bound_max(before, behind), base) / K;
 }
 
 bool bound_cut_fits(const struct bound_shape *shape, const int *first_item, int64_t *over)
@@ -243,17 +274,19 @@ static bool has_room(const struct bound_shape *shape)
 }
 
 /* The penalty of a rank: (bound / unit_ns)^8, plus 1e6 for each byte beyond its memory. The eighth
- * power lets the longest rank dominate a sum over ranks, and still tells the others apart. */
-static double rank_load(const struct bound_shape *shape, const int *first_item, int r,
-                        const struct scale *scale)
+ * power lets the longest rank dominate a sum over ranks, and still tells the others apart. From `most` on
+ * it may be less than that. */
+static inline double rank_load(const struct bound_shape *shape, const int *first_item, int r,
+                               const struct scale *scale, double most)
 {
     const int64_t mem_bytes = scale->has_room ? INT64_MAX : shape->stages[r].mem_bytes;
+    const double x = (double)rank_of_cut_ns(shape, first_item, r) / scale->unit_ns,
+                 load = x * x * x * x * x * x * x * x;
+    if (mem_bytes == INT64_MAX || load >= most)
+        return load;
     const int n = parts_of_rank(shape, first_item, r, shape->parts);
-    const double x = (double)bound_rank_ns(shape, shape->parts, n) / scale->unit_ns;
-    double over = 0;
-    if (mem_bytes != INT64_MAX)
-        over = (double)bound_max(bound_rank_need_bytes(shape, shape->parts, n) - mem_bytes, 0);
-    return x * x * x * x * x * x * x * x + over * 1e6;
+    return load +
+           (double)bound_max(bound_rank_need_bytes(shape, shape->parts, n) - mem_bytes, 0) * 1e6;
 }
 
 /* Move the boundaries `from` to `to` by `step` items if that lowers the sum of penalties. */
@@ -273,7 +306,7 @@ static bool balance_move(const struct bound_shape *shape, int *first_item, int f
     double loads[MOST_MOVED + 1];
     for (int i = from - 1; i <= to && after < most; i++) {
         const int s = step > 0 ? i : from - 1 + to - i;
-        loads[s - from + 1] = rank_load(shape, first_item, shape->stages[s].rank, scale);
+        loads[s - from + 1] = rank_load(shape, first_item, shape->stages[s].rank, scale, most);
         after += loads[s - from + 1];
     }
     if (after < most) {
@@ -306,7 +339,7 @@ void bound_balance(const struct bound_shape *shape, int *first_item)
     int *tried = shape->tried, *changed = tried + 6 * (ptrdiff_t)S, time = 1;
     memset(tried, 0, 6 * (size_t)S * sizeof *tried);
     for (int r = 0; r < shape->num_ranks; r++) {
-        shape->loads[r] = rank_load(shape, first_item, r, &scale);
+        shape->loads[r] = rank_load(shape, first_item, r, &scale, INFINITY);
         changed[r] = time;
     }
     bool better = true;

@@ -1,7 +1,7 @@
 /* Critical chains of a candidate's cuts, as bounds of its other cuts.
  *
  * Cuts of a candidate differ in the times of stages, and the lists of ops are equal up to the
- * all-reduces. So the ops of one cut's critical chain follow each other under every other cut too, and
+ * all-reduces, if as many stages are frozen. So the ops of one cut's critical chain follow each other under every other cut too, and
  * their times there add up to a lower bound of its step. Most local moves leave the longest chain as
  * long as it is or make it longer, and a few sums show that. Read search_chain_bound() first. */
 #include <stdlib.h>
@@ -11,12 +11,14 @@
 #include "partition/step/recompute_fit.h"
 #include "partition/step/stage_memo.h"
 
-enum { MOST_CHAINS = 8 };
+enum { MOST_CHAINS = 32, MOST_EXACT = 8 }; /* of the newest the exact sum is asked too */
 
 struct chain_of_cut {
     struct step_chain chain;
     int *first_item;   /* owned: the cut */
     int64_t *stage_ns; /* owned: the chain's ops of each stage */
+    int num_frozen_stages;
+    bool i_folded_into_w;
 };
 
 struct search_chains {
@@ -80,8 +82,12 @@ bool search_chains_hold(const struct search *search, const struct node *node,
 {
     const struct setting *setting = &search->problem->setting;
     const struct planner_options *options = search->options;
-    if (search->problem->num_frozen_layers > 0 || setting->cost->near_ns_per_byte ||
-        setting->model->num_skips > 0)
+    if (setting->cost->near_ns_per_byte || setting->model->num_skips > 0)
+        return false;
+    /* What a message takes from the processor depends on whether a gradient comes back. */
+    if (search->problem->num_frozen_layers > 0 &&
+        (node->frozen == FROZEN_CACHED || node->recompute == RECOMPUTE_LAYER ||
+         setting->cluster->message_host_ns != 0 || setting->cluster->message_host_bytes_per_s != 0))
         return false;
     if (node->recompute == RECOMPUTE_LAYER &&
         (options->recompute_layers != AUTO || (options->target && options->target->equal_layers)))
@@ -208,6 +214,62 @@ static enum status chain_ns(struct search *search, const struct bound_shape *sha
     return rc;
 }
 
+/* The chain that was noted i chains before the last one. */
+static const struct chain_of_cut *newest(const struct search_chains *chains, int i)
+{
+    return &chains->chains[(chains->oldest + chains->num - 1 - i) % chains->num];
+}
+
+/* Whether as many stages are frozen under the cut that chains->workload is about. */
+static bool lists_equal(const struct search_chains *chains, const struct chain_of_cut *one)
+{
+    return one->num_frozen_stages == chains->workload.num_frozen_stages &&
+           one->i_folded_into_w == chains->workload.i_folded_into_w;
+}
+
+/* Less than stage_least_ns(), from sums over items that the search has anyway. */
+static int64_t stage_quick_ns(const struct bound_shape *shape, const struct step_chain *chain,
+                              int stage, int a, int b)
+{
+    const struct bound_times *times[MB_SIZES] = {shape->fill_full, shape->fill_last};
+    int64_t ns = 0;
+    for (int mb = 0; mb < MB_SIZES; mb++) {
+        const int *count = chain->counts + (ptrdiff_t)stage * CHAIN_KINDS * MB_SIZES + mb;
+        const struct bound_times *t = times[mb];
+        ns += (count[OP_F * MB_SIZES] + count[OP_Z * MB_SIZES]) * (t->fwd[b] - t->fwd[a]) +
+              (count[OP_B * MB_SIZES] + count[OP_I * MB_SIZES]) *
+                  (t->bwd_input[b] - t->bwd_input[a]) +
+              (count[OP_B * MB_SIZES] + count[OP_W * MB_SIZES]) *
+                  (t->bwd_weight[b] - t->bwd_weight[a]) +
+              count[OP_R * MB_SIZES] * (t->again[b] - t->again[a]);
+    }
+    return ns;
+}
+
+/* Less than chain_ns(), or as much, in O(num_stages). 0: no bound. */
+static int64_t chain_quick_ns(const struct search *search, const struct bound_shape *shape,
+                              const int *cut, const struct chain_of_cut *one)
+{
+    const struct step_chain *chain = &one->chain;
+    const int *origin = one->first_item;
+    int64_t ns = chain->fixed_ns, updates = 0;
+    bool kept = true;
+    if (!shape->fill_full)
+        return 0;
+    for (int s = 0; s < shape->num_stages; s++) {
+        const int rank = shape->stages[s].rank;
+        const bool equal = cut[s] == origin[s] && cut[s + 1] == origin[s + 1];
+        const int64_t *update = shape->fill_full->update;
+        ns += equal && (shape->chunks == 1 || shape->mode != RECOMPUTE_LAYER)
+                  ? one->stage_ns[s]
+                  : stage_quick_ns(shape, chain, s, cut[s], cut[s + 1]);
+        ns += s + 1 < shape->num_stages ? message_least_ns(search, one, s, cut) : 0;
+        updates += rank == chain->end_rank ? update[cut[s + 1]] - update[cut[s]] : 0;
+        kept = kept && (equal || (rank != chain->entry_rank && rank != chain->end_rank));
+    }
+    return ns + (kept ? chain->tail_ns : updates);
+}
+
 enum status search_chain_bound(struct search *search, const struct bound_shape *shape,
                                const struct plan *plan, int64_t limit_ns, int64_t *bound_ns)
 {
@@ -215,9 +277,18 @@ enum status search_chain_bound(struct search *search, const struct bound_shape *
     struct plan other = *plan;
     *bound_ns = 0;
     other.recompute_layers = chains->layers;
-    for (int i = 0; i < chains->num && *bound_ns < limit_ns; i++) {
+    if (chains->num > 0)
+        workload_place_frozen(&chains->workload, search->problem->setting.model, plan);
+    for (int i = 0; i < chains->num && *bound_ns < limit_ns; i++)
+        if (lists_equal(chains, &chains->chains[i]))
+            *bound_ns = bound_max(
+                *bound_ns, chain_quick_ns(search, shape, plan->first_item, &chains->chains[i]));
+    for (int i = 0; i < chains->num && i < MOST_EXACT && *bound_ns < limit_ns; i++) {
+        const struct chain_of_cut *one = newest(chains, i);
         int64_t ns;
-        const enum status rc = chain_ns(search, shape, &other, &chains->chains[i], &ns);
+        if (!lists_equal(chains, one))
+            continue;
+        const enum status rc = chain_ns(search, shape, &other, one, &ns);
         if (rc == ERR_NOMEM)
             return err_nomem(search->err);
         if (rc == OK)
@@ -229,9 +300,7 @@ enum status search_chain_bound(struct search *search, const struct bound_shape *
 int search_chain_class(const struct search *search)
 {
     const struct search_chains *chains = search->chains;
-    const int last = chains->num < MOST_CHAINS ? chains->num - 1
-                                               : (chains->oldest + MOST_CHAINS - 1) % MOST_CHAINS;
-    return chains->num > 0 ? chains->chains[last].chain.class_index : 0;
+    return chains->num > 0 ? newest(chains, 0)->chain.class_index : 0;
 }
 
 enum status search_note_chain(struct search *search, struct plan *plan, struct workload *workload,
@@ -254,6 +323,8 @@ enum status search_note_chain(struct search *search, struct plan *plan, struct w
     for (int s = 0; s < plan->num_stages; s++)
         one->stage_ns[s] = step_chain_stage_ns(
             chain, s, &workload->stages[(int64_t)chain->class_index * plan->num_stages + s]);
+    one->num_frozen_stages = workload->num_frozen_stages;
+    one->i_folded_into_w = workload->i_folded_into_w;
     one->chain = *chain;
     *chain = (struct step_chain){0};
     if (chains->num < MOST_CHAINS)

@@ -57,10 +57,10 @@ static enum status try_step(struct search *search, int index, const struct bound
                             bool *better)
 {
     struct judged *judged = &search->judged[index];
-    int64_t step_ns, unshared_ns, bound = bound_of_cut(shape, search->cut);
+    int64_t step_ns, unshared_ns;
     *better = false;
-    if ((judged->step_ns > 0 && bound >= judged->step_ns) ||
-        (judged->step_ns > 0 && memcmp(search->cut, judged->node.first_item,
+    if (judged->step_ns > 0 && (!bound_cut_within(shape, search->cut, judged->step_ns - 1) ||
+                                memcmp(search->cut, judged->node.first_item,
                                        ((size_t)shape->num_stages + 1) * sizeof *search->cut) == 0))
         return OK;
     enum status rc =
@@ -86,7 +86,7 @@ static enum status try_cut(struct search *search, int index, const struct bound_
 {
     *better = false;
     if (search->best >= 0 &&
-        bound_of_cut(shape, search->cut) > search_limit(search, &search->judged[index].node))
+        !bound_cut_within(shape, search->cut, search_limit(search, &search->judged[index].node)))
         return OK;
     return try_step(search, index, shape, better);
 }
@@ -100,7 +100,7 @@ static enum status try_shared_cut(struct search *search, int index, const struct
     const size_t size = ((size_t)shape->num_stages + 1) * sizeof *search->cut;
     struct judged other = {.node = judged->node};
     *better = false;
-    if (bound_of_cut(shape, search->cut) >= judged->asked_ns ||
+    if (!bound_cut_within(shape, search->cut, judged->asked_ns - 1) ||
         memcmp(search->cut, judged->node.first_item, size) == 0)
         return OK;
     enum status rc = search_judge_cut(search, &judged->node, shape, search->cut, judged->asked_ns,
@@ -330,13 +330,17 @@ enum status search_take_cut(struct search *search, int index, bool *better)
     return rc;
 }
 
-/* Round 0: all cuts of a candidate that has few, otherwise plain ones. */
+/* Round 0: all cuts of a candidate that has few, otherwise plain ones, if any can win. */
 static enum status first_cuts(struct search *search, int index, bool few)
 {
     const struct trial trial = {.cut = try_cut, .ops = &search->ops, .until = INT64_MAX};
     struct bound_shape shape = {0};
-    enum status rc = search_shape(search, &search->judged[index].node, &shape);
-    THEN(few ? all_cuts(search, index, &shape, &trial) : plain_cuts(search, index, &shape, &trial));
+    const struct node *node = &search->judged[index].node;
+    enum status rc = search_shape(search, node, &shape);
+    if (rc == OK &&
+        (few || search->best < 0 || bound_of_cuts(&shape) <= search_limit(search, node)))
+        rc = few ? all_cuts(search, index, &shape, &trial)
+                 : plain_cuts(search, index, &shape, &trial);
     bound_shape_clear(&shape);
     return rc;
 }

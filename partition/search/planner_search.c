@@ -578,7 +578,7 @@ static enum status judge(struct search *search, struct node *node)
     enum status rc = search_shape(search, node, &shape);
     for (int round = 0; rc == OK && round <= 4; round++) {
         if (search_length(search, node)->samples_per_s > 0 &&
-            bound_of_cut(&shape, node->first_item) > limit)
+            !bound_cut_within(&shape, node->first_item, limit))
             break;
         memset(search->over, 0, (size_t)node->num_ranks * sizeof *search->over);
         rc = search_judge_cut(search, node, &shape, node->first_item, 0, &step_ns, &unshared_ns);

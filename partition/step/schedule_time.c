@@ -177,9 +177,11 @@ static void run_rank(struct timing *t, int k)
         int64_t ns, start;
         switch (op.kind) {
         case OP_Z:
-            run_compute(t, clock,
-                        op.microbatch == OP_WHOLE_BATCH ? stage->whole_batch_ns[0]
-                                                        : stage->op_ns[OP_Z][mb]);
+            start = run_compute(t, clock,
+                                op.microbatch == OP_WHOLE_BATCH ? stage->whole_batch_ns[0]
+                                                                : stage->op_ns[OP_Z][mb]);
+            if (starts)
+                starts[at - list->ops] = start;
             break;
         case OP_F:
         case OP_I:
@@ -486,8 +488,11 @@ static bool trace_back(const struct timing *t, const struct op *at, struct step_
         const int64_t start = start_of(t, at);
         if (at->arg != 0) /* a pair, or a backward that leaves something out */
             return false;
-        chain
-            ->counts[(at->stage * CHAIN_KINDS + at->kind) * MB_SIZES + size_of(t->workload, *at)]++;
+        if (at->microbatch == OP_WHOLE_BATCH)
+            chain->fixed_ns += workload_op_ns(t->workload, t->class_index, *at);
+        else
+            chain->counts[(at->stage * CHAIN_KINDS + at->kind) * MB_SIZES +
+                          size_of(t->workload, *at)]++;
         if (start == t->start)
             return true;
         const struct op *before = op_before(t, rank, at);

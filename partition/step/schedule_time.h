@@ -34,14 +34,14 @@ enum status schedule_time(const struct schedule *full, const struct workload *wo
 /* A chain of ops, messages and launches from the beginning of a step to its end, each of which begins
  * when the one before it ends. A plan with another cut has a chain of the same ops if its lists are
  * equal up to the all-reduces, and its step is no shorter than that. */
-enum { CHAIN_KINDS = OP_R + 1 }; /* F B I W R */
+enum { CHAIN_KINDS = OP_Z + 1 }; /* F B I W R Z */
 struct step_chain {
     /* owned, [num_stages][CHAIN_KINDS][MB_SIZES]: its ops before the tail; NULL: no chain was found
      * */
     int *counts;
     int class_index;          /* of the replica */
     int64_t *message_ns;      /* owned, num_stages: of the messages from each stage to the next */
-    int64_t fixed_ns;         /* of other messages, and of launches */
+    int64_t fixed_ns;         /* of other messages, of launches, and of Z of OP_WHOLE_BATCH */
     int64_t tail_ns;          /* from the last of these ops to the end of the step, without NORM */
     int entry_rank, end_rank; /* that run the last of these ops and the last update */
 };
@@ -50,7 +50,7 @@ void step_chain_clear(struct step_chain *chain);
 int64_t step_chain_stage_ns(const struct step_chain *chain, int stage,
                             const struct stage_cost *cost);
 
-/* schedule_time() that also finds a chain, in plans without frozen layers. *chain (NULL: none is wanted)
+/* schedule_time() that also finds a chain. *chain (NULL: none is wanted)
  * must be zeroed or cleared, but for class_index, which says what class of replicas is run first; the
  * caller owns it. With limit_ns above 0 it ends when a class takes as long before its tails: of *time
  * only step_ns is right then, as a lower bound. */

@@ -105,8 +105,19 @@ void workload_tied_devices(const struct workload *workload, const struct plan *p
     ends[1] = device[workload->rank_of_stage[workload->num_stages - 1]];
 }
 
-/* Set the rank of each stage, the number of frozen stages, and whether I is part of W in the
- * first active one. */
+void workload_place_frozen(struct workload *workload, const struct model *model,
+                           const struct plan *plan)
+{
+    const int frozen = model_frozen_items(model, plan->num_frozen_layers), *cut = plan->first_item;
+    int first = 0; /* the first active stage */
+    while (!frozen_outside(plan->frozen) && first < plan->num_stages && cut[first + 1] <= frozen)
+        first++;
+    workload->num_frozen_stages = first;
+    workload->i_folded_into_w = workload->drop_first_input && first < plan->num_stages &&
+                                cut[first + 1] - (cut[first] > frozen ? cut[first] : frozen) == 1;
+}
+
+/* Set the rank of each stage, and which are frozen. */
 static enum status place_stages(struct builder *b, const int *rank_of_stage)
 {
     const struct plan *plan = b->plan;
@@ -116,12 +127,7 @@ static enum status place_stages(struct builder *b, const int *rank_of_stage)
         return err_nomem(b->err);
     for (int s = 0; s < w->num_stages; s++)
         w->rank_of_stage[s] = rank_of_stage ? rank_of_stage[s] : plan_rank_of_stage(plan, s);
-    for (int s = 0; s < plan->num_stages; s++)
-        if (!frozen_outside(plan->frozen) && plan->first_item[s + 1] <= b->num_frozen_items)
-            w->num_frozen_stages = s + 1;
-    const int first = w->num_frozen_stages; /* the first active stage */
-    w->i_folded_into_w = w->drop_first_input && first < plan->num_stages &&
-                         plan->first_item[first + 1] - builder_first_active(b, first) == 1;
+    workload_place_frozen(w, b->model, plan);
     return OK;
 }
 
@@ -156,7 +162,8 @@ enum status workload_build_at(const struct setting *setting, const struct plan *
         .num_frozen_items = model_frozen_items(own.model, plan->num_frozen_layers),
         .got = {.group = group,
                 .sites = sites,
-                .memo = plan->num_frozen_layers > 0 ? NULL : memo,
+                /* reads and writes of a cache depend on more than a stage's items */
+                .memo = plan->frozen == FROZEN_CACHED || plan->cache_write ? NULL : memo,
                 .num_ranks = plan->num_ranks,
                 .num_stages = plan->num_stages,
                 .num_pipelines = plan->num_pipelines,

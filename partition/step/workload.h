@@ -170,6 +170,10 @@ int64_t workload_op_ns(const struct workload *workload, int class_index, struct 
  * plan's share leaves out. */
 int64_t workload_left_out(const struct workload *workload, int stage, int microbatch, int64_t all);
 
+/* Set num_frozen_stages and i_folded_into_w to what they are under the plan's cut. */
+void workload_place_frozen(struct workload *workload, const struct model *model,
+                           const struct plan *plan);
+
 /* Whether a rank of the plan waits for its sends (time-3b): as the cluster says, else as the
  * model's framework has it. */
 bool workload_sends_block(const struct setting *setting, const struct plan *plan);

@@ -50,7 +50,6 @@ static void planner_solve__survives_any_failed_allocation(void **state)
                                       .frozen_auto = true};
     const int num = fail_each(&problem, &options);
     assert_true(!FAIL_MALLOC || num > 30);
-    /* Cuts without frozen layers are compared by their chains. */
     struct planner_problem active = problem;
     active.num_frozen_layers = 0;
     fail_each(&active, &options);

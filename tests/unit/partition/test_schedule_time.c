@@ -303,16 +303,18 @@ static int end_early(const struct plan_case *c, int64_t step_ns, int64_t limit_n
     return early_ns < step_ns;
 }
 
-/* Nothing frozen, no skip edges, and equal messages at all boundaries. */
-static void make_even(struct plan_case *c, bool equal_messages)
+/* No cache and, unless `frozen`, nothing frozen, no skip edges, and equal messages at all boundaries. */
+static void make_even(struct plan_case *c, bool equal_messages, bool frozen)
 {
     for (int i = 0; i < c->model.num_items && equal_messages; i++)
         c->model.items[i].act_bytes = c->model.items[0].act_bytes;
     c->model.num_skips = 0;
-    c->plan.frozen = FROZEN_NONE;
-    c->plan.num_frozen_layers = 0;
     c->plan.cache_write = false;
-    c->plan.first_item[0] = 0;
+    if (!frozen || c->plan.frozen == FROZEN_CACHED) {
+        c->plan.frozen = FROZEN_NONE;
+        c->plan.num_frozen_layers = 0;
+        c->plan.first_item[0] = 0;
+    }
     c->cost.near_ns_per_byte = NULL;
 }
 
@@ -320,8 +322,8 @@ static void schedule_time_chain__takes_the_step_and_bounds_that_of_every_other_c
 {
     (void)state;
     uint64_t seed = 29;
-    int found = 0, none = 0, tight = 0, early = 0, tails[2] = {0, 0};
-    for (int round = 0; round < 300; round++) {
+    int found = 0, none = 0, tight = 0, early = 0, tails[2] = {0, 0}, frozen[2] = {0, 0};
+    for (int round = 0; round < 400; round++) {
         struct plan_case c = {0};
         struct step_chain chain = {0};
         struct step_time time = {0};
@@ -329,7 +331,7 @@ static void schedule_time_chain__takes_the_step_and_bounds_that_of_every_other_c
         int origin[64];
         plan_case_random(&c, &seed, 4, 6);
         const bool equal_messages = round % 2;
-        make_even(&c, equal_messages);
+        make_even(&c, equal_messages, round % 4 == 3);
         const struct setting setting = {&c.model, &c.cluster, &c.cost};
         const int S = c.plan.num_stages;
         case_must(plan_case_lower(&c, &err), &err);
@@ -337,7 +339,8 @@ static void schedule_time_chain__takes_the_step_and_bounds_that_of_every_other_c
             schedule_time_chain(&c.full, &c.workload, &setting, &c.plan, 0, &time, &chain, &err),
             &err);
         memcpy(origin, c.plan.first_item, ((size_t)S + 1) * sizeof *origin);
-        const int classes = c.workload.num_classes;
+        const int classes = c.workload.num_classes, frozen_stages = c.workload.num_frozen_stages;
+        const bool folded = c.workload.i_folded_into_w;
         none += !chain.counts;
         early += end_early(&c, time.step_ns, time.step_ns / 2 + case_below(&seed, time.step_ns));
         if (chain.counts) {
@@ -346,6 +349,8 @@ static void schedule_time_chain__takes_the_step_and_bounds_that_of_every_other_c
             tails[chain.entry_rank == chain.end_rank]++;
             found++;
         }
+        if (c.plan.num_frozen_layers > 0)
+            frozen[chain.counts != NULL]++;
         for (int cut = 0; cut < 6 && chain.counts; cut++) {
             const int s = S > 1 ? 1 + (int)case_below(&seed, S - 1) : 0,
                       by = case_below(&seed, 2) ? 1 : -1;
@@ -358,6 +363,9 @@ static void schedule_time_chain__takes_the_step_and_bounds_that_of_every_other_c
             case_must(schedule_time(&c.full, &c.workload, &setting, &c.plan, &time, &err), &err);
             if (!equal_messages && (classes > 1 || c.workload.num_classes > 1))
                 continue; /* the classes may be others */
+            if (frozen_stages != c.workload.num_frozen_stages ||
+                folded != c.workload.i_folded_into_w)
+                continue; /* the lists are others */
             const int64_t bound = chain_bound(&c, &chain, origin);
             assert_true(bound <= time.step_ns);
             tight += bound == time.step_ns;
@@ -366,8 +374,8 @@ static void schedule_time_chain__takes_the_step_and_bounds_that_of_every_other_c
         step_chain_clear(&chain);
         plan_case_clear(&c);
     }
-    assert_true(early > 100 && found > 280 && none < 10 && tight > 100 && tails[0] > 30 &&
-                tails[1] > 100);
+    assert_true(early > 100 && found > 380 && none < 20 && tight > 100 && tails[0] > 30 &&
+                tails[1] > 100 && frozen[1] > 30 && frozen[0] < 5);
 }
 
 /* --- closed forms ----------------------------------------------------------------------------- */
