@@ -331,6 +331,8 @@ enum status search_judged_family(struct search *search, const struct node *node)
         return err_nomem(search->err);
     const struct plan plan = search_bare_plan(search, node, family->device);
     enum status rc = search_map(search, node, family->device, search->err);
+    THEN(traffic_uplink_share(search->problem->setting.cluster, &plan, &family->uplink_share,
+                              search->err));
     THEN(sites_new(search->problem->setting.cluster, &plan, &family->sites, search->err));
     return rc;
 }
@@ -431,8 +433,8 @@ static enum status cut_time(struct search *search, struct lowered_cut *cut, int6
                                          &time, traced ? &cut->chain : NULL, err);
     const bool shorter = rc == OK && (limit_ns == 0 || time.step_ns < limit_ns);
     if (shorter)
-        rc = workload_traffic_most_ns(&cut->workload, setting, &cut->plan, time.allreduce_ns,
-                                      &most_ns, err);
+        rc = workload_traffic_most_ns(&cut->workload, search->judged_family.uplink_share,
+                                      time.allreduce_ns, &most_ns, err);
     if (rc == OK && most_ns > time.step_ns)
         rc = workload_traffic_ns(&cut->workload, setting, &cut->plan, &traffic_ns, err);
     if (rc == OK && shorter) {

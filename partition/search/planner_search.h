@@ -59,6 +59,7 @@ struct family_slot {
 struct judged_family {
     int num_ranks, num_pipelines, place;
     int *device;         /* owned: search_map() */
+    double uplink_share; /* traffic_uplink_share() */
     struct sites *sites; /* owned; NULL: no family yet */
 };
 
@@ -184,6 +185,8 @@ static inline bool search_is_varied(const struct search *search)
 {
     return search->best < 0 || search->judged[search->best].node.order == search->varied;
 }
+/* Time the plan of another layout, with its cut. The groups of devices and the items of both are alike. */
+enum status search_adopt(struct search *search, const struct judged *other);
 /* Check the problem of a layout and prepare its search without any family. */
 enum status search_open_bare(struct search *search, struct search_common *common,
                              const struct planner_problem *problem,
@@ -281,8 +284,9 @@ enum status search_recut_shared(struct search *search, int index, int64_t until)
  * about that one. *better: the candidate has taken the cut. */
 enum status search_take_cut(struct search *search, int index, bool *better);
 
-/* Ask the judge about a candidate (planner.c). */
+/* Ask the judge about a candidate (planner.c), and take it for the best if the judge finds it so. */
 enum status search_ask(struct search *search, struct judged *judged);
+void search_note_asked(struct search *search, int index);
 
 /* Judge the candidates of the greedy rules (planner_greedy.c). */
 enum status search_greedy(struct search *search);

@@ -108,43 +108,41 @@ enum status workload_traffic_ns(const struct workload *w, const struct setting *
     return rc;
 }
 
-/* The most devices of the plan that are on one node. room: [num_nodes], all 0. */
-static int most_on_node(const struct cluster *cluster, const struct plan *plan, int64_t *room)
+/* Each crossing of an uplink is one of the port of a device on its node, which passes no more bytes in that time. */
+enum status traffic_uplink_share(const struct cluster *cluster, const struct plan *plan,
+                                 double *share, struct err *err)
 {
-    int64_t most = 0;
-    for (int i = 0; i < plan->num_ranks * plan->num_pipelines; i++) {
-        const int64_t on = ++room[cluster->devices[plan->device[i]].node];
-        most = on > most ? on : most;
+    const int all = plan->num_ranks * plan->num_pipelines;
+    double port = 0; /* no device sends faster through an uplink */
+    int on_node = 0, *on = calloc((size_t)cluster->num_nodes, sizeof *on);
+    if (!on)
+        return err_nomem(err);
+    for (int i = 0; i < all; i++) {
+        const struct device *device = &cluster->devices[plan->device[i]];
+        port = fmax(port, device_nic(device) + 1);
+        on[device->node]++;
     }
-    return (int)most;
-}
-
-/* How many times longer than a device's own port an uplink may be busy, if each device that it serves sends
- * through it for as long as one port is busy at most. room: as for most_on_node(). */
-static double uplink_share(const struct cluster *cluster, const struct plan *plan, int64_t *room)
-{
-    const int on_node = most_on_node(cluster, plan, room),
-              all = plan->num_ranks * plan->num_pipelines;
-    if (cluster->pod_nodes <= 0)
-        return on_node;
-    double port = 0; /* no device sends faster */
-    for (int d = 0; d < cluster->num_devices; d++)
-        port = fmax(port,
-                    fmax(cluster->devices[d].link_bytes_per_s, device_nic(&cluster->devices[d])));
-    const double through =
-        (cluster->half_duplex ? 2 : 1) * (port + 1) / fmax(cluster->pod_uplink_bytes_per_s - 1, 1);
-    return fmax(on_node, fmin(all, (double)on_node * cluster->pod_nodes * fmin(through, 1)));
+    *share = 1;
+    for (int n = 0; n < cluster->num_nodes; n++) {
+        const double through = port / fmax(cluster->uplink_bytes_per_s[n] - 1, 1);
+        *share = fmax(*share, on[n] * fmin(through, 1));
+        on_node = on[n] > on_node ? on[n] : on_node;
+    }
+    free(on);
+    if (cluster->pod_nodes > 0) {
+        const double through =
+            (cluster->half_duplex ? 2 : 1) * port / fmax(cluster->pod_uplink_bytes_per_s - 1, 1);
+        *share = fmax(*share, fmin(all, (double)on_node * cluster->pod_nodes * fmin(through, 1)));
+    }
+    return OK;
 }
 
 /* A port carries the messages of its rank, on edges and as tied tables, and the rings of its stages. No flow
  * keeps what it crosses busy for longer than the flow takes alone. */
-enum status workload_traffic_most_ns(const struct workload *w, const struct setting *setting,
-                                     const struct plan *plan, int64_t allreduce_ns,
-                                     int64_t *most_ns, struct err *err)
+enum status workload_traffic_most_ns(const struct workload *w, double uplink_share,
+                                     int64_t allreduce_ns, int64_t *most_ns, struct err *err)
 {
-    const struct setting own = workload_setting(w, setting);
-    const size_t room = 2 * (size_t)w->num_ranks + (size_t)own.cluster->num_nodes;
-    int64_t most = 0, stages = 0, *rank_ns = calloc(room, sizeof *rank_ns);
+    int64_t most = 0, stages = 0, *rank_ns = calloc(2 * (size_t)w->num_ranks, sizeof *rank_ns);
     if (!rank_ns)
         return err_nomem(err);
     for (int c = 0; c < w->num_classes; c++) {
@@ -169,7 +167,7 @@ enum status workload_traffic_most_ns(const struct workload *w, const struct sett
         stages = of_rank > stages ? of_rank : stages;
     }
     const double ns = (double)add_saturated(most, mul_saturated(allreduce_ns, stages)) *
-                      uplink_share(own.cluster, plan, held + w->num_ranks) * (1 + 1e-9);
+                      uplink_share * (1 + 1e-9);
     free(rank_ns);
     *most_ns = ns < (double)STEP_NS_MAX ? (int64_t)ns + 1 : STEP_NS_MAX;
     return OK;

@@ -14,11 +14,15 @@ extern "C" {
  * way. O(replicas * (edges + stages)). ERR_NOMEM. */
 enum status workload_traffic_ns(const struct workload *workload, const struct setting *setting,
                                 const struct plan *plan, int64_t *ns, struct err *err);
+/* How many times longer than a device's own port an uplink may be busy in a step of a plan on these devices, if
+ * each device that it serves sends through it for as long as one port is busy at most. ERR_NOMEM. O(devices). */
+enum status traffic_uplink_share(const struct cluster *cluster, const struct plan *plan,
+                                 double *share, struct err *err);
 /* What workload_traffic_ns() does not exceed: the busiest port, as often as devices share an uplink.
- * allreduce_ns: the longest all-reduces of a stage, as in struct step_time. O(classes * edges + devices). */
-enum status workload_traffic_most_ns(const struct workload *workload, const struct setting *setting,
-                                     const struct plan *plan, int64_t allreduce_ns,
-                                     int64_t *most_ns, struct err *err);
+ * allreduce_ns: the longest all-reduces of a stage, as in struct step_time. uplink_share: of the plan's devices.
+ * O(classes * edges). ERR_NOMEM. */
+enum status workload_traffic_most_ns(const struct workload *workload, double uplink_share,
+                                     int64_t allreduce_ns, int64_t *most_ns, struct err *err);
 
 #ifdef __cplusplus
 }

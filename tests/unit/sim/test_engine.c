@@ -815,6 +815,7 @@ workload_traffic_ns__is_what_the_busiest_port_carries_and_no_step_is_shorter(voi
         struct err err = {0};
         struct step_time time = {0};
         int64_t traffic_ns, most_ns;
+        double share;
         random_case(&c, false);
         c.act *= 20;
         c.params *= 50;
@@ -836,10 +837,9 @@ workload_traffic_ns__is_what_the_busiest_port_carries_and_no_step_is_shorter(voi
                                        &(struct setting){&c.model, &c.cluster, &c.cost}, &c.plan,
                                        &time, &err),
                          OK);
-        assert_int_equal(workload_traffic_most_ns(&c.workload,
-                                                  &(struct setting){&c.model, &c.cluster, &c.cost},
-                                                  &c.plan, time.allreduce_ns, &most_ns, &err),
-                         OK);
+        assert_int_equal(traffic_uplink_share(&c.cluster, &c.plan, &share, &err), OK);
+        assert_int_equal(
+            workload_traffic_most_ns(&c.workload, share, time.allreduce_ns, &most_ns, &err), OK);
         assert_true(traffic_ns <= most_ns);
         tells += traffic_ns > time.step_ns;
         step_time_clear(&time);
