@@ -97,6 +97,29 @@ void planner_result_shift(struct planner_result *result)
     result->num_best = last + 1;
 }
 
+void planner_result_mark(struct planner_result *result)
+{
+    const struct plan *plan = &result->plan;
+    bool same = true;
+    for (int i = 0; i < result->num_layouts; i++) {
+        struct planner_layout_fate *fate = &result->layouts[i];
+        const bool chosen = layout_equal(&plan->layout, &fate->layout);
+        same = same && chosen == (fate->verdict == PLANNER_CHOSEN);
+        if (chosen)
+            fate->verdict = PLANNER_CHOSEN;
+        else if (fate->verdict == PLANNER_CHOSEN)
+            fate->verdict = PLANNER_SLOWER;
+    }
+    result->num_lengths = same ? result->num_lengths : 0;
+    for (int i = 0; i < result->num_lengths; i++) {
+        struct planner_length *length = &result->lengths[i];
+        if (length->num_ranks == plan->num_ranks)
+            length->verdict = PLANNER_CHOSEN;
+        else if (length->verdict == PLANNER_CHOSEN)
+            length->verdict = PLANNER_SLOWER;
+    }
+}
+
 enum status planner_result_prefer(struct planner_result *result, struct planner_candidate *first,
                                   struct err *err)
 {
@@ -206,15 +229,22 @@ enum status search_ask(struct search *search, struct judged *judged)
     return rc == OK || rc == ERR_INFEASIBLE ? OK : err_copy(search->err, &why);
 }
 
+void search_note_asked(struct search *search, int index)
+{
+    const struct judged *judged = &search->judged[index];
+    if (judged->asked_ns > 0 &&
+        (search->best < 0 || judged->asked_ns <= search_limit(search, &judged->node)))
+        search->best = index;
+}
+
 /* Look for a better cut of a candidate, then ask the judge about it. */
 static enum status ask(struct search *search, int index)
 {
     struct judged *judged = &search->judged[index];
     enum status rc = search_recut(search, index);
     THEN(search_ask(search, judged));
-    if (rc == OK && judged->asked_ns > 0 &&
-        (search->best < 0 || judged->asked_ns <= search_limit(search, &judged->node)))
-        search->best = index;
+    if (rc == OK)
+        search_note_asked(search, index);
     return rc;
 }
 
@@ -270,9 +300,8 @@ static enum status spread_cut(struct search *search, int64_t ops)
             continue;
         asked++;
         rc = search_ask(search, judged);
-        if (rc == OK && judged->asked_ns > 0 &&
-            judged->asked_ns <= search_limit(search, &judged->node))
-            search->best = i;
+        if (rc == OK)
+            search_note_asked(search, i);
     }
     return rc == OK && search->best != first
                ? search_recut_shared(search, search->best, search->asked_ops + ops)

@@ -240,6 +240,10 @@ enum status planner_only(const struct planner_problem *problem,
 enum status planner_result_prefer(struct planner_result *result, struct planner_candidate *first,
                                   struct err *err);
 
+/* result->plan has become another plan: make it the chosen one of layouts and lengths. Lengths stay if they are
+ * of its layout. */
+void planner_result_mark(struct planner_result *result);
+
 /* Room for a candidate at the front of result->best; the last one goes if there are PLANNER_KEEP. */
 void planner_result_shift(struct planner_result *result);
 

@@ -432,7 +432,10 @@ static void begin(struct solver *s, const struct layout *layout, bool bare, stru
  * search began has no search to ask. */
 static double open_rate(const struct open_search *one)
 {
-    return one->open && one->begun == OK && one->search.best >= 0 ? search_beat(&one->search) : 0;
+    if (!one->open || one->begun != OK || one->search.best < 0)
+        return 0;
+    const struct judged *best = &one->search.judged[one->search.best];
+    return node_rate(&best->node, judged_ns(best));
 }
 
 static double best_rate(const struct solver *s)
@@ -606,6 +609,30 @@ static struct open_search *best_book(struct books *books, bool asked, const bool
     return best;
 }
 
+/* Try the best plan of a layout on the others that group the devices in the same way. */
+static enum status spread_book(struct solver *s, struct books *books,
+                               const struct open_search *from)
+{
+    enum status rc = OK;
+    const struct layout *layout = &from->problem.layout;
+    for (int i = 0; i < books->num_open && rc == OK; i++) {
+        struct open_search *const one = &books->open[i];
+        const struct layout *at = &one->problem.layout;
+        if (one == from || one->begun != OK || at->tensor != layout->tensor ||
+            layout_context(at) != layout_context(layout))
+            continue;
+        set_common(s, false);
+        one->search.floor_rate = BOOK_SHARE * open_rate(from);
+        rc = search_adopt(&one->search, &from->search.judged[from->search.best]);
+        one->search.floor_rate = 0;
+        if (rc != OK)
+            err_copy(s->err, &one->why);
+        s->evaluated += one->search.evaluated;
+        one->search.evaluated = 0;
+    }
+    return rc;
+}
+
 /* Ask the judge about the timed plans: one of each layout, the fastest by the planner's times first, as long
  * as one may be the best, then more of the fastest layouts. */
 static enum status ask_books(struct solver *s, struct books *books)
@@ -638,6 +665,8 @@ static enum status ask_books(struct solver *s, struct books *books)
             err_copy(s->err, &next->why);
         s->evaluated += next->search.evaluated;
         next->search.evaluated = 0;
+        if (rc == OK && open_rate(next) > rate)
+            rc = spread_book(s, books, next);
         rate = fmax(rate, open_rate(next));
         note_book(books, next);
     }
@@ -918,6 +947,14 @@ static enum status solve_with(const struct planner_problem *problem,
  * certain than the rest of a step, so the plan must be this much faster. */
 #define HOST_GAIN 1.05
 
+/* Whether the watch gives another search any time. */
+static bool time_is_left(const struct planner_judge *judge, const struct planner_result *result)
+{
+    const struct planner_progress progress = {.best_per_s = result->samples_per_s,
+                                              .memory_share = result->memory_share};
+    return !judge->watch || judge->watch(judge->watch_ctx, &progress);
+}
+
 /* A plan of OFFLOAD_FIT in place of *result that keeps the optimizer in host memory, if one is faster. */
 static enum status move_to_host(const struct planner_problem *problem,
                                 const struct planner_options *options,
@@ -950,7 +987,7 @@ enum status planner_solve(const struct planner_problem *problem,
     struct planner_options away = *options;
     struct err why = {0}, second = {0};
     enum status rc = solve_with(problem, options, result, &why);
-    if (rc == OK && fit && result->gap > HOST_GAIN - 1)
+    if (rc == OK && fit && result->gap > HOST_GAIN - 1 && time_is_left(&options->judge, result))
         return move_to_host(problem, options, result, err);
     if (rc == ERR_INFEASIBLE && fit) {
         away.offload = OFFLOAD_OPTIMIZER;

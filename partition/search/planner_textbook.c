@@ -7,6 +7,7 @@
 #include "partition/search/planner_search.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static const struct textbook textbooks[] = {
   /* name, T, experts, context, shard, group: struct textbook */
@@ -24,6 +25,7 @@ static const struct textbook textbooks[] = {
     {"experts, ZeRO-1",                  0, true,  false, SHARD_OPTIMIZER, false},
     {"experts, FSDP",                    0, true,  false, SHARD_WEIGHTS,   false},
     {"long samples",                     1, false, true,  SHARD_OPTIMIZER, false},
+    {"long samples, half a node",        2, false, true,  SHARD_OPTIMIZER, false},
     {"long samples, FSDP",               0, false, true,  SHARD_WEIGHTS,   false},
 };
 
@@ -96,15 +98,19 @@ static bool set_cut(struct search *search, const struct bound_shape *shape)
     return true;
 }
 
-/* Time a candidate at one cut. *fits: the memory holds it, or it is slower than the best one in any
- * case. solve: where the balanced cut does not fit, take the one with the least bound that does. */
+/* Time a candidate at one cut: the node's own, or a balanced one. *fits: the memory holds it, or it is slower
+ * than the best one in any case. solve: where the cut does not fit, take the one with the least bound that does. */
 static enum status time_candidate(struct search *search, struct node node, bool solve, bool *fits)
 {
     struct bound_shape shape = {0};
     int64_t step_ns = 0, unshared_ns = 0;
     enum status rc = search_shape(search, &node, &shape);
     *fits = rc == OK && bound_average_ns(&shape) > search_limit(search, &node);
-    if (rc != OK || *fits || !set_cut(search, &shape))
+    if (rc != OK || *fits)
+        goto out;
+    if (node.first_item && !search_cut_given(search->options))
+        memcpy(search->cut, node.first_item, ((size_t)shape.num_stages + 1) * sizeof *search->cut);
+    else if (!set_cut(search, &shape))
         goto out;
     if (!bound_cut_fits(&shape, search->cut, search->over)) {
         if (!solve || search_cut_given(search->options) ||
@@ -338,5 +344,33 @@ enum status search_vary(struct search *search)
                 rc = time_variation(search, &node, other[i][0], other[i][1], scaled);
         }
     }
+    return rc;
+}
+
+enum status search_adopt(struct search *search, const struct judged *other)
+{
+    const struct node *from = &other->node;
+    struct node node;
+    if (from->num_ranks > search->num_lengths ||
+        !search_allows_replicas(search, from->num_ranks, from->num_pipelines, &node) ||
+        !search_weights_fit(search, from->num_ranks))
+        return OK;
+    node.batch = from->batch;
+    node.microbatches = from->microbatches;
+    node.place = from->place;
+    node.frozen = from->frozen;
+    node.schedule = from->schedule;
+    node.chunks = from->chunks;
+    node.first_item = from->first_item;
+    if (is_timed(search, &node) || !has_kind(search, &node) || !search_allows_count(search, &node))
+        return OK;
+    const int before = search->num_judged;
+    enum status rc = time_modes(search, node, true);
+    if (rc != OK || !search->asking || search->num_judged == before)
+        return rc;
+    struct judged *judged = &search->judged[before];
+    rc = search_ask(search, judged);
+    if (rc == OK)
+        search_note_asked(search, before);
     return rc;
 }
