@@ -116,7 +116,6 @@ static void choose_safe(struct planner_result *result, struct planner_result *sa
 {
     const double bound =
         (double)plan_samples(&result->plan) / ((double)result->lower_bound_ns + result->fill_ns);
-    bool same = true;
     plan_clear(&result->plan);
     free(result->stage_ns);
     result->plan = safe->plan;
@@ -134,23 +133,7 @@ static void choose_safe(struct planner_result *result, struct planner_result *sa
     planner_result_shift(result);
     result->best[0] = safe->best[0];
     safe->best[0] = (struct planner_candidate){0};
-    for (int i = 0; i < result->num_layouts; i++) {
-        struct planner_layout_fate *fate = &result->layouts[i];
-        const bool chosen = layout_equal(&plan->layout, &fate->layout);
-        same = same && chosen == (fate->verdict == PLANNER_CHOSEN);
-        if (chosen)
-            fate->verdict = PLANNER_CHOSEN;
-        else if (fate->verdict == PLANNER_CHOSEN)
-            fate->verdict = PLANNER_SLOWER;
-    }
-    result->num_lengths = same ? result->num_lengths : 0;
-    for (int i = 0; i < result->num_lengths; i++) {
-        struct planner_length *length = &result->lengths[i];
-        if (length->num_ranks == plan->num_ranks)
-            length->verdict = PLANNER_CHOSEN;
-        else if (length->verdict == PLANNER_CHOSEN)
-            length->verdict = PLANNER_SLOWER;
-    }
+    planner_result_mark(result);
 }
 
 /* Replace a result that is not safe by the best of the safe plans that are nearly as fast, if there

@@ -532,6 +532,72 @@ static enum status move_cut(const struct job *job, const struct setting *setting
     return rc == ERR_NOMEM ? err_copy(err, &why) : OK; /* the plan stands without another cut */
 }
 
+/* Samples per second of a plan with shares, by the judge if there is one. ERR_INFEASIBLE: it refuses the plan. */
+static enum status rate_shares(const struct planner_judge *judge, struct plan *plan, double *rate,
+                               struct err *err)
+{
+    int64_t step_ns = 0;
+    enum status rc = OK;
+    if (judge && judge->step_ns)
+        rc = judge->step_ns(judge->ctx, plan, &step_ns, err);
+    *rate = plan_samples_per_s(plan, step_ns > plan->step_ns ? step_ns : plan->step_ns);
+    return rc;
+}
+
+/* result->plan has become that of another candidate. */
+static enum status choose_candidate(const struct setting *setting, int index,
+                                    struct planner_result *result, struct err *err)
+{
+    const struct planner_candidate chosen = result->best[index];
+    int64_t *stage_ns = calloc((size_t)result->plan.num_stages, sizeof *stage_ns);
+    if (!stage_ns)
+        return err_nomem(err);
+    free(result->stage_ns);
+    result->stage_ns = stage_ns;
+    memmove(result->best + 1, result->best, (size_t)index * sizeof chosen);
+    result->best[0] = chosen;
+    planner_result_mark(result);
+    return time_stages(setting, &result->plan, result->stage_ns, err);
+}
+
+/* The plan that is best as a whole need not be the best with shares. Give other candidates theirs, and take the
+ * one that is fastest with them in place of the chosen plan. */
+static enum status compare_shares(const struct job *job, const struct setting *setting,
+                                  const struct planner_judge *judge, struct planner_result *result,
+                                  struct err *err)
+{
+    struct planner_progress progress = {.phase = PLANNER_JUDGES,
+                                        .memory_share = result->memory_share};
+    int best = 0;
+    enum status rc = rate_shares(judge, &result->plan, &progress.best_per_s, err);
+    for (int i = 1; i < result->num_best && rc == OK; i++) {
+        const struct plan *of = &result->best[i].plan;
+        struct plan plan = {0};
+        struct err why = {0};
+        double rate = 0;
+        if (of->frozen != result->plan.frozen || of->frozen == FROZEN_CACHED ||
+            (judge && judge->watch && !judge->watch(judge->watch_ctx, &progress)))
+            continue;
+        rc = plan_copy(of, &plan, &why);
+        if (rc == OK && !plan.memory_bytes)
+            plan.memory_bytes = calloc((size_t)plan.num_ranks, sizeof *plan.memory_bytes);
+        if (rc == OK && !plan.memory_bytes)
+            rc = err_nomem(&why);
+        THEN(plan_set_shares(setting, job->freeze.max_share, &plan, &why));
+        THEN(rate_shares(judge, &plan, &rate, &why));
+        if (rc == OK && rate > progress.best_per_s) {
+            const struct plan slower = result->plan;
+            result->plan = plan;
+            plan = slower;
+            progress.best_per_s = rate;
+            best = i;
+        }
+        plan_clear(&plan);
+        rc = rc == ERR_NOMEM ? err_copy(err, &why) : OK; /* a plan stands without another */
+    }
+    return rc == OK && best > 0 ? choose_candidate(setting, best, result, err) : rc;
+}
+
 /* Give the chosen plan its shares of weight gradients. They are solved without shared links; the judge,
  * which may be NULL, then says what a step of the plan takes. */
 static enum status leave_out(const struct job *job, const struct setting *setting,
@@ -547,8 +613,11 @@ static enum status leave_out(const struct job *job, const struct setting *settin
             "freeze.max_share %g: the backwards of model '%s' have no weight gradients to "
             "leave out",
             job->freeze.max_share, setting->model->name);
-    if (rc == OK && result->plan.shares.share && result->plan.num_stages > 1 && !greedy(job) &&
-        result->plan.schedule < SCHEDULE_SEARCH && !state->old)
+    const bool named = rc == OK && result->plan.shares.share && !greedy(job) &&
+                       result->plan.schedule < SCHEDULE_SEARCH && !state->old;
+    if (named)
+        rc = compare_shares(job, setting, judge, result, err);
+    if (rc == OK && named && result->plan.num_stages > 1)
         rc = move_cut(job, setting, state, judge, result, err);
     if (rc == OK && result->plan.shares.share && judge && judge->step_ns)
         rc = judge->step_ns(judge->ctx, &result->plan, &step_ns, err);
@@ -577,6 +646,7 @@ enum status plan_for(const struct job *job, const struct setting *setting,
         return rc;
     if (judge)
         options.judge = *judge;
+    options.judge.all |= job->freeze.max_share > 0; /* compare_shares() chooses among them */
     rc = solve(job, state, &problem, &options, &got, err);
     struct plan *plan = &got.plan;
     if (rc == OK && problem.canonical && plan->batch % plan->microbatches.count != 0)
