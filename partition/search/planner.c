@@ -23,7 +23,7 @@
 #define ASKED_SMALL_OPS ((int64_t)1 << 19) /* from round ASK_ROUNDS on */
 #define MORE_OPS ((int64_t)1 << 20)        /* ops that may be timed while asking, see `until` */
 #define RECUT_OPS ((int64_t)1 << 20)       /* ops that the judge may see for better cuts */
-#define BOOK_OPS ((int64_t)1 << 18)        /* of both, for the textbook plans of a layout */
+#define BOOK_OPS ((int64_t)1 << 19)        /* of both, for the textbook plans of a layout */
 
 static int compare_counts(const void *left, const void *right)
 {

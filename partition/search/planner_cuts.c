@@ -304,6 +304,7 @@ enum status search_recut_shared(struct search *search, int index, int64_t until)
     if (search_cut_given(search->options))
         return OK;
     enum status rc = search_shape(search, node, &shape);
+    THEN(plain_cuts(search, index, &shape, &trial));
     THEN(has_cuts(search, node, FEW_CUTS) ? all_cuts(search, index, &shape, &trial)
                                           : climb(search, index, &shape, &trial));
     bound_shape_clear(&shape);

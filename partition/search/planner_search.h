@@ -278,7 +278,7 @@ enum status search_improve(struct search *search);
 enum status search_recut(struct search *search, int index);
 
 /* Find a better cut by the judge for a candidate that it was asked about, because links are shared:
- * all cuts if they are few, otherwise local moves, until the judge has seen `until` ops in all. */
+ * plain ones, then all cuts if they are few, otherwise local moves, until the judge has seen `until` ops in all. */
 enum status search_recut_shared(struct search *search, int index, int64_t until);
 /* Try the cut of the best candidate on another one with as many stages: by the judge if it was asked
  * about that one. *better: the candidate has taken the cut. */

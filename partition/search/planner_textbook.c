@@ -330,7 +330,9 @@ enum status search_vary(struct search *search)
             {K,     R / 2},
             {K,     2 * R},
             {2 * K, R    },
-            {K / 2, R    }
+            {K / 2, R    },
+            {K + 1, R    },
+            {K - 1, R    }
         };
         node.first_item = NULL; /* the judged one owns it */
         search->varied = node.order;
