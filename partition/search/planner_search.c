@@ -64,13 +64,11 @@ enum status search_init(struct search *search, struct search_common *common,
         search->most_bytes = bound_max(search->most_bytes, bytes);
     }
     search->lengths = calloc((size_t)search->num_lengths, sizeof *search->lengths);
-    search->families = calloc(FAMILY_SLOTS, sizeof *search->families);
     search->cut = malloc(((size_t)problem->setting.model->num_items + 1) * sizeof *search->cut);
     search->over = calloc((size_t)search->num_lengths, sizeof *search->over);
     search->block = malloc(((size_t)problem->setting.model->num_items + 1) * sizeof(int));
     search->block_of = malloc(((size_t)problem->setting.model->num_items + 1) * sizeof(int));
-    if (!search->lengths || !search->families || !search->cut || !search->over || !search->block ||
-        !search->block_of)
+    if (!search->lengths || !search->cut || !search->over || !search->block || !search->block_of)
         return err_nomem(err);
     search->memo = stage_memo_new();
     search->chains = search_chains_new(problem->setting.model->num_items);
@@ -341,6 +339,10 @@ static enum status family_of(struct search *search, const struct node *node,
                              const struct bound_family **family)
 {
     const int K = node->num_ranks, R = node->num_pipelines;
+    if (!search->families) /* a search of one candidate has none */
+        search->families = calloc(FAMILY_SLOTS, sizeof *search->families);
+    if (!search->families)
+        return err_nomem(search->err);
     struct family_slot *slot =
         &search->families[((unsigned)K * 61u + (unsigned)R * 2u + (unsigned)node->place) %
                           FAMILY_SLOTS];

@@ -121,8 +121,9 @@ struct search {
     struct stage_memo *memo;      /* owned */
     struct search_chains *chains; /* owned */
     int64_t memo_order;           /* memo and chains are of cuts of the node of this order */
-    struct family_slot *families; /* owned, FAMILY_SLOTS: a direct-mapped cache */
-    struct microbatches *counts;  /* owned: planner_microbatches() of the last (batch, K) */
+    struct family_slot
+        *families; /* owned, FAMILY_SLOTS: a direct-mapped cache; NULL: no family yet */
+    struct microbatches *counts; /* owned: planner_microbatches() of the last (batch, K) */
     int num_counts, counts_ranks;
     int64_t counts_batch;
     struct err refused; /* why the first schedule that could not be made was refused */
