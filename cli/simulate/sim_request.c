@@ -73,7 +73,7 @@ static const struct {
      "whether stashes hold score matrices: %s; eager: they do, softmax by operators; flash1: "
      "fused, by kernels before FlashAttention-2 (default auto)", NULL},
     {"framework", "train.framework", "KIND",
-     "what launches the kernels: %s (default auto: fused operators)", NULL},
+     "what launches the kernels: %s; @YEAR: as it was then (default auto: fused operators)", NULL},
     {"norm", "train.norm", "KIND",
      "whether RMSNorm is one kernel: %s (default auto: as the framework has it)", NULL},
     {"link", "cluster.link", "RATE", "bandwidth of a device's port (default as CLUSTER; 16GBps)",
@@ -86,7 +86,7 @@ static const struct {
     {"sends", "cluster.sends", "KIND",
      "%s; blocking: a send holds its device (default as CLUSTER; as --framework; eager)", NULL},
     {"bucket", "pipeline.bucket_bytes", "BYTES",
-     "gradient bucket of the all-reduce, 0: one per stage (default 0)", ""},
+     "gradient bucket of the all-reduce, 0: one per stage (default as --framework; 0)", ""},
     {"dtype", "train.dtype", "NAME", "data type: %s (default that of MODEL, or fp32)", NULL},
     {"optimizer", "train.optimizer", "KIND", "%s (default momentum)", "momentum sgd adam adamw"},
     {"optimizer-bytes", "train.optimizer", "N",
@@ -283,7 +283,7 @@ static enum status add_defaults(struct job_sets *sets, const struct step_setting
         "pipeline.num_stages=1",      "pipeline.num_replicas=1", "pipeline.num_microbatches=1",
         "pipeline.tensor=1",          "pipeline.expert=1",       "pipeline.context=1",
         "pipeline.context_comm=ring", "pipeline.shard=none",     "pipeline.recompute=never",
-        "pipeline.frozen=spread",     "pipeline.bucket_bytes=0", "train.optimizer.kind=sgd"};
+        "pipeline.frozen=spread",     "train.optimizer.kind=sgd"};
     static const char *const counts[] = {"stages", "replicas", "tensor", "context"};
     const char *model_text = text_of(settings, num, "model");
     const char *schedule = text_of(settings, num, "schedule");
@@ -298,6 +298,9 @@ static enum status add_defaults(struct job_sets *sets, const struct step_setting
     if (rc == OK && schedule && schedule_kind_parse(schedule, &kind, NULL) != OK)
         kind = SCHEDULE_1F1B; /* the job's reader refuses it */
     job_sets_append(sets, plain, sizeof plain / sizeof *plain);
+    const char *framework = text_of(settings, num, "framework");
+    if (!framework || strcmp(framework, "auto") == 0)
+        rc = rc == OK ? add_owned(sets, "pipeline.bucket_bytes", "0", err) : rc;
     if (rc == OK && !text_of(settings, num, "tokens"))
         rc = add_owned(sets, "data.train_samples", "9000000000000000", err);
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {

@@ -101,9 +101,15 @@ bool same_word(const char *a, size_t length, const char *b)
     return length == 0 && *b == '\0';
 }
 
-/* Values that files and scripts of earlier versions have. They mean the value that stands beside. */
+/* Values that files and scripts of earlier versions have, and what people call a framework. They mean the value
+ * that stands beside. */
 static const struct synonym former_values[] = {
-    {"always", "stage"},
+    {"always",          "stage"             },
+    {"torchtitan",      "fsdp-compiled"     },
+    {"torchtitan@2024", "fsdp-compiled@2024"},
+    {"torchtitan@2025", "fsdp-compiled@2025"},
+    {"hf",              "hf-eager"          },
+    {"hf@2024",         "hf-eager@2024"     },
 };
 
 /* The first entry of the word whose meaning is one of names (NULL: any). */

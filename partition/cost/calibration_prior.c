@@ -112,7 +112,7 @@ static double held_of(const struct model *m)
 struct calibration_prior calibration_prior_of(const struct model *model, const char *kind,
                                               const char *dtype, bool ideal)
 {
-    const struct known *framework = known_of(frameworks_known, framework_name(model->framework));
+    const struct known *framework = known_of(frameworks_known, framework_family(model->framework));
     const struct known operators = operators_of(model);
     const double machine = both(known_of(kinds, kind)->spread, known_of(dtypes, dtype)->spread);
     const double compute = both(both(JUDGED, machine), both(framework->spread, operators.spread));

@@ -107,7 +107,7 @@ static struct question question_of(const struct model *model, int item, int pass
               model->block.out_bias << 9 | model->block.mlp_bias << 10 |
               model->block.embedding_norm << 11 | model->block.softcap << 12 |
               model_item_has_experts(model, item) << 13 | model->block.expert_mlp_bias << 14 |
-              model->block.expert_clamp << 15;
+              model->block.expert_clamp << 15 | (model_grad_bytes(model) == 2) << 16;
     return q;
 }
 

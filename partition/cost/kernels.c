@@ -147,7 +147,7 @@ static void add_cast(struct lister *l, double elements)
     add_memory(l, elements * (l->e + copies * narrow_bytes(l->narrow)));
 }
 
-/* The gradient of weights [n, k] from `rows` rows. It is added to an fp32 sum: inside the product,
+/* The gradient of weights [n, k] from `rows` rows. It is added to a sum, mostly fp32: inside the product,
  * or with the old list by a kernel that reads it once and the sum once, and writes the sum. */
 static void add_weight_grad(struct lister *l, int64_t batch, int64_t n, int64_t k, int64_t rows)
 {
@@ -161,8 +161,8 @@ static void add_weight_grad(struct lister *l, int64_t batch, int64_t n, int64_t 
     if (l->count > 0) {
         struct kernel *last = &l->list[l->count - 1];
         last->accumulate = true;
-        last->out_bytes = 4;
-        last->bytes += weights * (8 - l->e);
+        last->out_bytes = model_grad_bytes(l->model) == 2 ? 2 : 4;
+        last->bytes += weights * (2 * last->out_bytes - l->e);
     }
 }
 
@@ -899,6 +899,21 @@ static void add_router(struct lister *l)
     l->narrow = narrow;
 }
 
+/* What PyTorch's operators move beyond one kernel each for the permutation and the weighted sum of experts'
+ * tokens, `moved` bytes (permute() and unpermute() of megatron/core/transformer/moe/moe_utils.py, 0.7). Forward
+ * the sum begins with zeros and index_copy, and is a product and a sum of its own. Backwards the product has two
+ * gradients, that of the weights is summed, index_copy's is a copy, and the tokens' own begins with zeros, to
+ * which rows are added. */
+static void add_permutation_operators(struct lister *l, double moved)
+{
+    if (l->pass == PASS_BWD_WEIGHT)
+        return;
+    add_memory(l, forward(l) ? moved : hidden_bytes(l));
+    for (int i = 0; i < 2; i++)
+        add_memory(l, 2 * moved);
+    add_memory(l, forward(l) ? 0 : 2 * moved);
+}
+
 /* Kernels of Megatron-LM's router and of what it prepares for the dispatcher, forward, with
  * moe_router_fusion: 31, and 17 where the dispatcher prepares it in one (Megatron-LM's discussion of
  * DeepSeek-V3 on GB200, 2025). Of the backward none is published. */
@@ -949,6 +964,8 @@ static void add_experts(struct lister *l)
     }
     if (l->pass != PASS_BWD_WEIGHT)
         add_memory(l, moved + hidden_bytes(l) + (sorts ? 2 * moved : 0));
+    if (m->framework && m->framework->permutes_by_operators)
+        add_permutation_operators(l, moved);
     l->dynamic = false;
     l->tokens = all;
     add_dense(l, (int64_t)m->shared_experts * m->expert_mlp);

@@ -57,7 +57,7 @@ static struct step_band join(enum band_class models, const char *framework, cons
 struct step_band step_band_of(const struct model *model, const struct cluster *cluster)
 {
     const enum band_class models = class_of(model);
-    const char *framework = model->framework ? framework_name(model->framework) : NULL;
+    const char *framework = model->framework ? framework_family(model->framework) : NULL;
     const char *kind = kind_of(cluster);
     const char *const tries[][2] = {
         {framework, kind},

@@ -33,9 +33,25 @@
  * 1.7 ms a pass over attention or an MLP. */
 #define HOOK_US 1700
 
-const char *const framework_kind_names[] = {
-    "auto",     "megatron-te", "megatron-2021", "deepspeed", "fsdp", "fsdp-compiled",
-    "hf-eager", "composer",    "aa-scaling",    "ours",      NULL};
+const char *const framework_kind_names[] = {"auto",
+                                            "megatron-te",
+                                            "megatron-te@2023",
+                                            "megatron-te@2024",
+                                            "megatron-te@2025",
+                                            "megatron-te@2026",
+                                            "nemo",
+                                            "megatron-2021",
+                                            "deepspeed",
+                                            "fsdp",
+                                            "fsdp-compiled",
+                                            "fsdp-compiled@2024",
+                                            "fsdp-compiled@2025",
+                                            "hf-eager",
+                                            "hf-eager@2024",
+                                            "composer",
+                                            "aa-scaling",
+                                            "ours",
+                                            NULL};
 const char *const norm_kind_names[] = {"auto", "fused", "eager", NULL};
 const char *const overlap_kind_names[] = {"auto", "none", "tensor", "experts", "all", NULL};
 const char *const dispatcher_kind_names[] = {"alltoall", "flex", NULL};
@@ -82,31 +98,54 @@ _Static_assert(sizeof framework_kind_names / sizeof *framework_kind_names ==
  * on several streams (NVIDIA/TransformerEngine, pytorch/csrc/extensions/gemm.cpp), and
  * multi_tensor_quantize_impl() casts one by one but for delayed scaling (cast.cpp).
  * gathers_take_share: FSDP's collectives are NCCL's kernels, which occupy SMs (time-1b has how
- * many). */
+ * many).
+ *
+ * Years, by Megatron-LM's CHANGELOG.md. 2023, core 0.2 to 0.4: rotary positions and SwiGLU are PyTorch's
+ * operators, and gradients are summed after the backward. 2024, 0.5 to 0.9: both are fused (0.5.0), and
+ * overlap_grad_reduce sums buckets of max(40 million, a million for each replica) parameters, on the first
+ * stage only (distributed_data_parallel.py). Until then permutations are PyTorch's operators (moe_utils.py).
+ * 2025, 0.10 to 0.14: they are kernels of Transformer Engine (0.11), fp8 weights have no 2-byte copy (0.10), experts'
+ * weights multiply their activations and norms run again (0.13). 2026, 0.15 and 0.16: nothing that counts here.
+ * nemo: Megatron Bridge's performance recipes set ddp.grad_reduce_in_fp32 = False
+ * (scripts/performance/configs). fsdp-compiled: torchtitan compiles the loss too since 2025
+ * (components/loss.py, build_cross_entropy_loss()), into
+ * a kernel each way; a name without a year is 2024's, of which runs are published. Sums at the end: aa-scaling and DeepSpeed's pipeline
+ * engine (pipe/engine.py, _exec_reduce_grads()), Megatron-LM in 2021. */
 /* clang-format off */
+#define MEGATRON_TE .of = FRAMEWORK_MEGATRON_TE, .blocks_sends = true, .fused_norm = true, .loss = LOSS_PARALLEL, \
+    .has_communicators = true, .overlaps_tensor = true, .fuses_adapters = true, .packs_ahead = true, .loops_experts = true
+#define MEGATRON_TE_2024 MEGATRON_TE, .fused_rope = true, .fused_activation = true, .bucket_params = 40000000
+#define MEGATRON_TE_2025 MEGATRON_TE_2024, .reruns = 1u << RERUN_NORMS, .keeps_narrow_weights = true, .weighs_activation = true
+#define FSDP_COMPILED .of = FRAMEWORK_FSDP_COMPILED, .reruns = 1u << RERUN_OPS, .fused_norm = true, .fused_rope = true, \
+    .fused_activation = true, .has_communicators = true, .gathers_take_share = true, \
+    .copies_shards = true, .casts_router = true, .launch_us = COMPILED_US, .keeps_wide = true
+#define HF_EAGER .of = FRAMEWORK_HF_EAGER, .loss = LOSS_EAGER, .has_communicators = true, \
+    .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .casts_router = true, .packs_ahead = true, \
+    .launch_us = PYTORCH_US, .keeps_wide = true
 static const struct framework frameworks[FRAMEWORK_KIND_COUNT] = {
-    [FRAMEWORK_MEGATRON_TE] = {.reruns = 1u << RERUN_NORMS, .blocks_sends = true, .fused_norm = true,
-        .fused_rope = true, .fused_activation = true, .loss = LOSS_PARALLEL, .has_communicators = true,
-        .overlaps_tensor = true, .fuses_adapters = true, .packs_ahead = true, .keeps_narrow_weights = true,
-        .weighs_activation = true, .loops_experts = true},
-    [FRAMEWORK_MEGATRON_2021] = {.blocks_sends = true, .fused_norm = true, .loss = LOSS_PARALLEL,
+    [FRAMEWORK_MEGATRON_TE] = {MEGATRON_TE_2025, .likely = true},
+    [FRAMEWORK_MEGATRON_TE_2023] = {MEGATRON_TE, .sums_at_end = true, .permutes_by_operators = true},
+    [FRAMEWORK_MEGATRON_TE_2024] = {MEGATRON_TE_2024, .permutes_by_operators = true},
+    [FRAMEWORK_MEGATRON_TE_2025] = {MEGATRON_TE_2025},
+    [FRAMEWORK_MEGATRON_TE_2026] = {MEGATRON_TE_2025},
+    [FRAMEWORK_NEMO] = {MEGATRON_TE_2025, .grad_bytes = 2},
+    [FRAMEWORK_MEGATRON_2021] = {.sums_at_end = true, .blocks_sends = true, .fused_norm = true, .loss = LOSS_PARALLEL,
         .has_communicators = true, .allocator_per_thousand = SEGMENTS, .fuses_adapters = true, .masks_rows = true, .keeps_wide = true},
-    [FRAMEWORK_DEEPSPEED] = {.blocks_sends = true, .loss = LOSS_EAGER, .whole_logits = true,
+    [FRAMEWORK_DEEPSPEED] = {.likely = true, .sums_at_end = true, .blocks_sends = true, .loss = LOSS_EAGER, .whole_logits = true,
         .keeps_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true,
         .has_communicators = true, .allocator_per_thousand = SEGMENTS, .casts_router = true, .masks_rows = true,
         .hook_us = HOOK_US, .keeps_wide = true},
-    [FRAMEWORK_FSDP] = {.reruns = 1u << RERUN_OPS, .loss = LOSS_EAGER_ALONE,
+    [FRAMEWORK_FSDP] = {.likely = true, .reruns = 1u << RERUN_OPS, .loss = LOSS_EAGER_ALONE,
         .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true,
         .copies_shards = true, .casts_router = true, .keeps_wide = true},
-    [FRAMEWORK_FSDP_COMPILED] = {.reruns = 1u << RERUN_OPS, .fused_norm = true, .fused_rope = true,
-        .fused_activation = true, .loss = LOSS_EAGER_ALONE, .has_communicators = true,
-        .gathers_take_share = true, .copies_shards = true, .casts_router = true, .launch_us = COMPILED_US, .keeps_wide = true},
-    [FRAMEWORK_HF_EAGER] = {.loss = LOSS_EAGER, .has_communicators = true,
-        .allocator_per_thousand = SEGMENTS, .gathers_take_share = true, .casts_router = true, .packs_ahead = true,
-        .launch_us = PYTORCH_US, .keeps_wide = true},
+    [FRAMEWORK_FSDP_COMPILED] = {FSDP_COMPILED, .loss = LOSS_EAGER_ALONE, .likely = true},
+    [FRAMEWORK_FSDP_COMPILED_2024] = {FSDP_COMPILED, .loss = LOSS_EAGER_ALONE},
+    [FRAMEWORK_FSDP_COMPILED_2025] = {FSDP_COMPILED, .loss = LOSS_FUSED},
+    [FRAMEWORK_HF_EAGER] = {HF_EAGER, .likely = true},
+    [FRAMEWORK_HF_EAGER_2024] = {HF_EAGER},
     [FRAMEWORK_COMPOSER] = {.loss = LOSS_FUSED, .has_communicators = true, .allocator_per_thousand = SEGMENTS,
         .gathers_take_share = true, .gathers_late = true, .casts_router = true, .packs_ahead = true, .keeps_wide = true},
-    [FRAMEWORK_AA_SCALING] = {.blocks_sends = true, .sends_whole = true, .loss = LOSS_EAGER,
+    [FRAMEWORK_AA_SCALING] = {.sums_at_end = true, .blocks_sends = true, .sends_whole = true, .loss = LOSS_EAGER,
         .whole_logits = true, .keeps_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true,
         .has_communicators = true, .allocator_per_thousand = SEGMENTS, .casts_router = true, .keeps_wide = true},
     [FRAMEWORK_OURS] = {.fused_norm = true, .fused_rope = true, .fused_activation = true, .launch_us = OURS_US,
@@ -139,12 +178,29 @@ bool framework_loops_in_python(const struct model *model)
     const struct framework *const f = model->framework;
     return f && model->experts > 0 &&
            (f == framework_of(FRAMEWORK_DEEPSPEED) || f == framework_of(FRAMEWORK_FSDP) ||
-            f == framework_of(FRAMEWORK_HF_EAGER));
+            f->of == FRAMEWORK_HF_EAGER);
 }
 
 const char *framework_name(const struct framework *framework)
 {
     return framework_kind_names[framework ? framework - frameworks : FRAMEWORK_AUTO];
+}
+
+const char *framework_family(const struct framework *framework)
+{
+    return framework && framework->of ? framework_kind_names[framework->of]
+                                      : framework_name(framework);
+}
+
+int64_t framework_bucket_bytes(const struct model *model, int num_replicas)
+{
+    const struct framework *const f = model->framework;
+    if (f && f->sums_at_end)
+        return 0;
+    if (!f || f->bucket_params == 0)
+        return FRAMEWORK_BUCKET_BYTES;
+    const int64_t many = (int64_t)num_replicas * 1000000;
+    return (many > f->bucket_params ? many : f->bucket_params) * model_grad_bytes(model);
 }
 
 /* RMSNorm by PyTorch's operators casts its input to fp32, and keeps that copy for the square and
@@ -185,18 +241,37 @@ static void count_logits(const struct model *model, struct item *head)
     head->work_bytes += logits * (e * copies + (framework_loss_is_eager(model->framework) ? 8 : 4));
 }
 
-void model_set_framework(struct model *model, enum framework_kind kind, enum norm_kind norm)
+/* Set what launches the kernels, but not what it keeps. */
+static void set_launcher(struct model *model, enum framework_kind kind, bool eager_norm)
 {
     const struct framework *framework = framework_of(kind);
     model->framework = framework;
-    model->eager_norm =
-        norm == NORM_EAGER || (norm == NORM_AUTO && framework && !framework->fused_norm);
+    model->eager_norm = eager_norm;
     model->eager_rope = framework && !framework->fused_rope;
     model->eager_activation = framework && !framework->fused_activation;
     model->overlaps_tensor = framework && framework->overlaps_tensor;
-    if (framework && framework->narrow_grads && model->elem_bytes < model->param_bytes &&
-        model->grad_bytes_per_param == 0)
+    if (framework && (framework->narrow_grads || framework->grad_bytes == model->elem_bytes) &&
+        model->elem_bytes < model->param_bytes && model->grad_bytes_per_param == 0)
         model->grad_bytes_per_param = model->elem_bytes;
+}
+
+static bool has_eager_norm(enum framework_kind kind, enum norm_kind norm)
+{
+    const struct framework *framework = framework_of(kind);
+    return norm == NORM_EAGER || (norm == NORM_AUTO && framework && !framework->fused_norm);
+}
+
+struct model model_launched_by(const struct model *model, enum framework_kind kind)
+{
+    struct model other = *model;
+    set_launcher(&other, kind, has_eager_norm(kind, NORM_AUTO));
+    return other;
+}
+
+void model_set_framework(struct model *model, enum framework_kind kind, enum norm_kind norm)
+{
+    const struct framework *framework = framework_of(kind);
+    set_launcher(model, kind, has_eager_norm(kind, norm));
     for (int i = 0; i < model->num_items; i++) {
         struct item *item = &model->items[i];
         if (item->kind == ITEM_ATTENTION || item->kind == ITEM_MLP || item->kind == ITEM_STATE)

@@ -11,16 +11,27 @@
 extern "C" {
 #endif
 
+#define FRAMEWORK_BUCKET_BYTES (25 << 20) /* as PyTorch's DDP */
+
 /* Values of train.framework. AUTO: the lists and sizes of model.c and kernels.c as they are: fused
- * operators, and nothing but tensors. */
+ * operators, and nothing but tensors. A value with a year is the framework as it was released then; one
+ * without is the newest. */
 enum framework_kind {
     FRAMEWORK_AUTO,
     FRAMEWORK_MEGATRON_TE,
+    FRAMEWORK_MEGATRON_TE_2023,
+    FRAMEWORK_MEGATRON_TE_2024,
+    FRAMEWORK_MEGATRON_TE_2025,
+    FRAMEWORK_MEGATRON_TE_2026,
+    FRAMEWORK_NEMO, /* Megatron Bridge's recipes */
     FRAMEWORK_MEGATRON_2021,
     FRAMEWORK_DEEPSPEED,
     FRAMEWORK_FSDP,
     FRAMEWORK_FSDP_COMPILED,
+    FRAMEWORK_FSDP_COMPILED_2024,
+    FRAMEWORK_FSDP_COMPILED_2025,
     FRAMEWORK_HF_EAGER,
+    FRAMEWORK_HF_EAGER_2024,
     FRAMEWORK_COMPOSER,
     FRAMEWORK_AA_SCALING,
     FRAMEWORK_OURS,
@@ -61,6 +72,8 @@ enum loss_kernels {
 };
 
 struct framework {
+    enum framework_kind
+        of; /* the name without a year, by which published runs are known; AUTO: its own */
     /* One kernel each, else PyTorch's operators one by one. LayerNorm is one kernel everywhere. */
     bool fused_norm, fused_rope, fused_activation;
     enum loss_kernels loss;
@@ -107,6 +120,14 @@ struct framework {
     double hook_us;
     unsigned
         reruns; /* bits 1 << enum rerun, beside RERUN_CORE: the parts of layers that it runs again */
+    /* Permutations and weighted sums of experts' tokens are PyTorch's operators. */
+    bool permutes_by_operators;
+    int grad_bytes; /* of a 2-byte weight's gradient, which products add up themselves; 0: 4 */
+    /* Gradients that replicas sum together, in parameters; 0: FRAMEWORK_BUCKET_BYTES. Only
+     * the first stage has buckets, the others have one each. */
+    int64_t bucket_params;
+    bool sums_at_end; /* in one bucket a stage */
+    bool likely;      /* one that people without a name for it may run (framework_range.h) */
     double launch_us; /* the host's time to launch a kernel; 0: that of the device's kind */
     int allocator_per_thousand; /* what the allocator holds beyond its tensors, of 1,000 bytes */
 };
@@ -122,6 +143,11 @@ const struct framework *framework_of(enum framework_kind kind);
 /* The name of a framework; NULL is "auto". */
 const char *framework_name(const struct framework *framework);
 
+/* The name of its family: "megatron-te" for each year of it. */
+const char *framework_family(const struct framework *framework);
+/* Bytes of a bucket of gradients that num_replicas sum, where nobody says another; 0: one of each stage. */
+int64_t framework_bucket_bytes(const struct model *model, int num_replicas);
+
 /* Whether the framework runs models of transformers, whose experts may be modules of their own that
  * Python calls one after another. This is not counted. */
 bool framework_loops_in_python(const struct model *model);
@@ -129,6 +155,10 @@ bool framework_loops_in_python(const struct model *model);
 /* Set what launches a model's kernels, and change the sizes of its items to what that keeps. Call it
  * once, before the model is divided. Items of constants stay as they are. */
 void model_set_framework(struct model *model, enum framework_kind kind, enum norm_kind norm);
+
+/* The model as another framework launches it: its times are that framework's, its sizes remain. Items
+ * are borrowed. */
+struct model model_launched_by(const struct model *model, enum framework_kind kind);
 
 /* Keep for the backward in fp8: queries, keys and values of fused attention that computes in it, and its output
  * where scales are `delayed` (Transformer Engine, FusedAttnFunc); the input of a dense SwiGLU (Megatron-LM's

@@ -26,8 +26,7 @@
 extern "C" {
 #endif
 
-#define AUTO 0                      /* value of a count that the planner chooses */
-#define JOB_BUCKET_BYTES (25 << 20) /* as PyTorch's DDP */
+#define AUTO 0 /* value of a count that the planner chooses */
 
 enum batch_mode { BATCH_PER_PIPELINE, BATCH_GLOBAL };
 enum optimizer_kind { OPTIMIZER_SGD, OPTIMIZER_ADAMW, OPTIMIZER_LAMB };
@@ -172,7 +171,8 @@ struct job {
         int recompute_layers; /* of each stage, with RECOMPUTE_LAYER; AUTO: what the memory needs */
         bool frozen_auto;
         enum frozen_placement frozen;
-        int64_t bucket_bytes; /* JOB_BUCKET_BYTES unless the job says another */
+        int64_t bucket_bytes; /* FRAMEWORK_BUCKET_BYTES unless the job says another */
+        bool bucket_auto;     /* it says none, but a framework: framework_bucket_bytes() */
         /* The job names no tensor, sequence_parallel, shard, expert, context, recompute and
          * schedule but auto or search: on GPUs plan and sim choose them all (plan_for.h). */
         bool layout_open;

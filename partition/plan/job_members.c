@@ -141,8 +141,8 @@ static const struct member job_members[] = {
         "whether stashes hold score matrices; eager: they do, softmax by operators; flash1: they do not, by kernels "
         "before FlashAttention-2; auto: not on GPUs that are not measured", .names = attention_kind_names, .init = "auto"),
     NAME("train.framework", train.framework,
-        "what launches the kernels, for plan and sim: which operators are one kernel, and what they keep; auto: fused "
-        "operators", .names = framework_kind_names, .init = "auto"),
+        "what launches the kernels, for plan and sim: which operators are one kernel, and what they keep; @YEAR: as it "
+        "was then; auto: fused operators", .names = framework_kind_names, .init = "auto"),
     NAME("train.norm", train.norm, "whether RMSNorm is one kernel, for plan and sim; auto: as the framework has it",
         .names = norm_kind_names, .init = "auto"),
     NAME("train.overlap", train.overlap, "which collectives overlap compute, for plan and sim: those of tensor "
@@ -264,7 +264,7 @@ static const struct member job_members[] = {
     NAME("pipeline.frozen", pipeline.frozen, "where the frozen prefix runs if the cache is not read",
         .names = frozen_placement_names, AUTO_IN(pipeline.frozen_auto), .min = FROZEN_FIRST, .init = "auto"),
     BYTES("pipeline.bucket_bytes", pipeline.bucket_bytes, "gradients per all-reduce; 0: one all-reduce per stage",
-        .init = "25MiB" /* JOB_BUCKET_BYTES */),
+        .init = "25MiB; as the framework has it, where one is named" /* FRAMEWORK_BUCKET_BYTES */),
     NAME("freeze.policy", freeze.policy, "how the frozen prefix grows", .names = freeze_policy_names,
         .init = "none; safe where freeze.alpha, max_loss, min_active, warmup or evidence is set, timed where max_share is"),
     REAL("freeze.alpha", freeze.alpha, "share of the active layers that one decision may freeze", .max = 1,

@@ -53,6 +53,7 @@ void planner_from_job(const struct job *job, const struct setting *setting, int 
                                         .batch = job->train.batch,
                                         .num_frozen_layers = num_frozen_layers,
                                         .bucket_bytes = job->pipeline.bucket_bytes,
+                                        .bucket_auto = job->pipeline.bucket_auto,
                                         .clip = job_wants_norm(job),
                                         .optim_bytes_per_param = job_optim_bytes_per_param(job),
                                         .canonical = job->train.reduction == REDUCTION_CANONICAL,
@@ -138,7 +139,7 @@ static enum status restrict_to_target(const struct job *job, struct planner_opti
         options->layout.at.shard < SHARD_GRADIENTS && options->num_replicas > 1)
         return err_set(err, ERR_INPUT, "%s does not run pipeline.shard %s with several replicas",
                        name, shard_mode_name(options->layout.at.shard));
-    if (target->reduces_by_layer && job->pipeline.bucket_bytes != JOB_BUCKET_BYTES &&
+    if (target->reduces_by_layer && job->pipeline.bucket_bytes != FRAMEWORK_BUCKET_BYTES &&
         (options->layout.open[LAYOUT_SHARD] || options->layout.at.shard == SHARD_NONE))
         return err_set(err, ERR_INPUT,
                        "%s reduces the gradients of each layer at once, not pipeline.bucket_bytes "

@@ -64,6 +64,7 @@ struct planner_problem {
     int64_t batch;         /* per pipeline, or global */
     int num_frozen_layers; /* F */
     int64_t bucket_bytes;  /* of the all-reduce */
+    bool bucket_auto;      /* framework_bucket_bytes() in its place */
     bool clip;
     int optim_bytes_per_param;
     bool canonical;     /* plan.canonical */

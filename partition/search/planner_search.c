@@ -225,23 +225,26 @@ double search_bound_rate(const struct search *search)
 struct plan search_bare_plan(const struct search *search, const struct node *node, int *device)
 {
     const struct planner_problem *problem = search->problem;
-    return (struct plan){.num_ranks = node->num_ranks,
-                         .chunks = node->chunks,
-                         .num_pipelines = node->num_pipelines,
-                         .layout = problem->layout,
-                         .batch = node->batch,
-                         .microbatches = node->microbatches,
-                         .schedule = node->schedule,
-                         .num_frozen_layers = problem->num_frozen_layers,
-                         .frozen = node->frozen,
-                         .recompute = node->recompute,
-                         .num_stages = node->num_ranks * node->chunks,
-                         .device = device,
-                         .bucket_bytes = problem->bucket_bytes,
-                         .clip = problem->clip,
-                         .optim_bytes_per_param = problem->optim_bytes_per_param,
-                         .canonical = problem->canonical,
-                         .lagged = problem->lagged};
+    return (struct plan){
+        .num_ranks = node->num_ranks,
+        .chunks = node->chunks,
+        .num_pipelines = node->num_pipelines,
+        .layout = problem->layout,
+        .batch = node->batch,
+        .microbatches = node->microbatches,
+        .schedule = node->schedule,
+        .num_frozen_layers = problem->num_frozen_layers,
+        .frozen = node->frozen,
+        .recompute = node->recompute,
+        .num_stages = node->num_ranks * node->chunks,
+        .device = device,
+        .bucket_bytes = problem->bucket_auto
+                            ? framework_bucket_bytes(problem->setting.model, node->num_pipelines)
+                            : problem->bucket_bytes,
+        .clip = problem->clip,
+        .optim_bytes_per_param = problem->optim_bytes_per_param,
+        .canonical = problem->canonical,
+        .lagged = problem->lagged};
 }
 
 static int compare_judged(const void *left, const void *right)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/model/framework.h"
 #include "partition/step/stage_memo.h"
 #include "partition/step/workload_build.h"
 
@@ -20,11 +21,13 @@ static enum status backward_ns(struct builder *b, int item, int64_t exchanged, i
 
 /* Cut the gradients of a stage into buckets, in the order in which its last backward completes
  * them: from its last item down. A bucket closes when it holds bucket_bytes; items are not divided.
- */
+ * Megatron-LM divides those of the first stage only, because the sums of the others are not the last to end
+ * (distributed_data_parallel.py). */
 static enum status stage_buckets(struct builder *b, int s)
 {
     struct workload *w = &b->got;
-    const int64_t limit = b->plan->bucket_bytes;
+    const bool one = s > 0 && b->model->framework && b->model->framework->bucket_params > 0;
+    const int64_t limit = one ? 0 : b->plan->bucket_bytes;
     const int end = b->plan->first_item[s + 1], active = builder_first_active(b, s);
     const int before = w->num_buckets;
     int64_t held = 0, done = 0, done_weight = 0, total = 0, total_weight = 0;

@@ -78,6 +78,8 @@ static enum status resolve(const struct json *root, const char *dir, struct job 
     for (int i = layout_keys(keys); i > 0 && job->pipeline.layout_open; i--)
         if (strcmp(keys[i - 1], "schedule") != 0 || !job_searches(job))
             json_remove(json_get(out, "pipeline"), keys[i - 1]);
+    if (job->pipeline.bucket_auto)
+        json_remove(json_get(out, "pipeline"), "bucket_bytes");
     struct json *train = json_get(out, "train");
     struct json *batch = json_get(train, "batch"); /* train.batch.micro made it */
     json_add_int(batch, job->train.batch_mode == BATCH_GLOBAL ? "global" : "per_pipeline",
@@ -292,6 +294,8 @@ static void choose_layout(const struct json *root, struct job *job)
         job->pipeline.offload = OFFLOAD_FIT;
     if (job->pipeline.layout.at.tensor == AUTO && !json_get(pipeline, "sequence_parallel"))
         job->pipeline.layout.open[LAYOUT_SEQUENCE] = true;
+    job->pipeline.bucket_auto =
+        job->train.framework != FRAMEWORK_AUTO && !json_get(pipeline, "bucket_bytes");
 }
 
 /* How much of a job is set: its text, path and dir; all but the resolved text; all. */

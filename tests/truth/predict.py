@@ -59,6 +59,16 @@ def simulate(folder, store, *more):
     return json.loads(got.stdout), None
 
 
+def bucket_of(run):
+    """What overlap_grad_reduce sums at once (framework_bucket_bytes() in partition/model/framework.c); elsewhere the rows
+    are of runs that sum after the backward, or under FSDP."""
+    family = run.get("framework", "auto").split("@")
+    if family[0] not in ("megatron-te", "nemo") or family[1:] == ["2023"]:
+        return 0
+    replicas = run.get("dp", 1) * run.get("context", 1)
+    return max(40, replicas) * 10**6 * (run.get("gradient_bytes", 0) or (2 if family[0] == "nemo" else 4))
+
+
 def write_run(run, folder):
     """Write job.json and plan.json of a run: model, cluster, micro_batch, micro_batches, tp, dp, pp, context, lora, and
     the keys of job and plan below. Returns the memory of a device in bytes."""
@@ -98,7 +108,7 @@ def write_run(run, folder):
             "sequence_parallel": pipeline["sequence_parallel"], "expert": pipeline["expert"], "shard": pipeline["shard"],
             "context": pipeline["context"],
             "devices": megatron_places(pipeline["tensor"], run.get("dp", 1) * pipeline["context"], pp),
-            "cache_write": False, "bucket_bytes": run.get("bucket_bytes", 0), "clip": True,
+            "cache_write": False, "bucket_bytes": run.get("bucket_bytes", bucket_of(run)), "clip": True,
             "optimizer_bytes_per_param": 8, "canonical": False, "step_ns": 0,
             "memory_bytes": [0] * pp}
     if "expert_tensor" in run: # of the group's devices; else all of them

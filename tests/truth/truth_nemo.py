@@ -68,7 +68,7 @@ def run_of(r):
             "micro_batch": micro, "micro_batches": samples // dp // micro, "chunks": v if pp > 1 else 1, "tp": tp,
             "dp": dp, "pp": pp, "dtype": dtype, "attention": "fused",
             "shard": "weights" if int(r["fsdp"] or 0) > 1 else "optimizer" if dp > 1 else "none",
-            "sequence_parallel": tp > 1, "framework": "megatron-te", "context": int(r["cp"] or 1), "gradient_bytes": 2,
+            "sequence_parallel": tp > 1, "framework": "nemo", "context": int(r["cp"] or 1),
             "on_host": OFFLOADED.get((kind, dtype), 0) if int(r["fsdp"] or 0) > 1 else 0,
             "lora": {"rank": 16, "targets": "qkv"} if r["task"] == "lora" else {}, **recipe_of(r, dtype)}
 

@@ -250,12 +250,112 @@ static void gradients__have_two_bytes_and_a_kernel_that_adds_them(void **state)
     struct model wide = small(FRAMEWORK_MEGATRON_TE, NORM_AUTO),
                  narrow = small(FRAMEWORK_DEEPSPEED, NORM_FUSED);
     (void)state;
+    struct model nemo = small(FRAMEWORK_NEMO, NORM_AUTO);
+    assert_int_equal(model_grad_bytes(&nemo), 2); /* in the product, as fp32 sums are */
+    assert_true(bytes_of(&nemo, MLP, PASS_BWD_WEIGHT) == bytes_of(&wide, MLP, PASS_BWD_WEIGHT));
+    model_clear(&nemo);
     assert_int_equal(model_grad_bytes(&wide), 4);
     assert_int_equal(model_grad_bytes(&narrow), 2);
     assert_true(bytes_of(&narrow, MLP, PASS_BWD_WEIGHT) - bytes_of(&wide, MLP, PASS_BWD_WEIGHT) ==
                 3.0 * H * M * 3 * E);
     model_clear(&wide);
     model_clear(&narrow);
+}
+
+/* What each year of Megatron-LM fuses, keeps and sums, and NeMo's sums of 2 bytes in the product. */
+static void years__have_their_operators_and_sums(void **state)
+{
+    static const struct {
+        enum framework_kind kind;
+        bool fuses, weighs;
+        int64_t bucket; /* of 100 replicas */
+        const char *family;
+    } years[] = {
+        {FRAMEWORK_AUTO,               true,  false, 25 << 20,  "auto"         },
+        {FRAMEWORK_MEGATRON_TE_2023,   false, false, 0,         "megatron-te"  },
+        {FRAMEWORK_MEGATRON_TE_2024,   true,  false, 400000000, "megatron-te"  },
+        {FRAMEWORK_MEGATRON_TE_2025,   true,  true,  400000000, "megatron-te"  },
+        {FRAMEWORK_MEGATRON_TE_2026,   true,  true,  400000000, "megatron-te"  },
+        {FRAMEWORK_MEGATRON_TE,        true,  true,  400000000, "megatron-te"  },
+        {FRAMEWORK_NEMO,               true,  true,  200000000, "megatron-te"  },
+        {FRAMEWORK_FSDP_COMPILED_2024, true,  false, 25 << 20,  "fsdp-compiled"},
+        {FRAMEWORK_FSDP_COMPILED_2025, true,  false, 25 << 20,  "fsdp-compiled"},
+        {FRAMEWORK_HF_EAGER_2024,      false, false, 25 << 20,  "hf-eager"     },
+        {FRAMEWORK_DEEPSPEED,          false, false, 0,         "deepspeed"    },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof years / sizeof *years; i++) {
+        struct model model = small(years[i].kind, NORM_FUSED);
+        const struct framework *f = model.framework;
+        assert_int_equal(!model.eager_rope && !model.eager_activation, years[i].fuses);
+        assert_int_equal(f && f->weighs_activation, years[i].weighs);
+        assert_int_equal(framework_bucket_bytes(&model, 100), years[i].bucket);
+        assert_string_equal(framework_family(f), years[i].family);
+        if (f && f->bucket_params > 0) /* 40 million are the fewest */
+            assert_int_equal(framework_bucket_bytes(&model, 8) * 5, years[i].bucket * 2);
+        model_clear(&model);
+    }
+}
+
+/* Until 2024 the sum over experts is zeros, index_copy, a product and a sum, where one kernel reads all and
+ * writes the sum; backwards two products, a sum, a copy, and rows that are added to zeros. */
+static void permutations__are_operators_until_2024(void **state)
+{
+    static const enum framework_kind kinds[] = {FRAMEWORK_MEGATRON_TE_2024, FRAMEWORK_MEGATRON_TE};
+    double bytes[2][2];
+    const double moved = 512.0 * 2 * 256 * E, sum = 512.0 * 256 * E; /* 2 experts a token */
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct model model = {0};
+        struct err err = {0};
+        assert_int_equal(model_parse("llama:layers=1,hidden=256,heads=4,mlp=768,seq=512,vocab=1024,"
+                                     "experts=4,experts_active=2,expert_mlp=768,dtype=bf16",
+                                     &model, &err),
+                         OK);
+        model_set_framework(&model, kinds[k], NORM_AUTO);
+        bytes[k][0] = bytes_of(&model, MLP, PASS_FWD);
+        bytes[k][1] = bytes_of(&model, MLP, PASS_BWD_INPUT);
+        model_clear(&model);
+    }
+    assert_true(bytes[0][0] - bytes[1][0] == 5 * moved);
+    assert_true(bytes[0][1] - bytes[1][1] == 6 * moved + sum);
+}
+
+/* Two replicas of two stages. Megatron-LM's second one sums all at once, also where buckets are small. */
+static void buckets__are_of_the_first_stage_under_megatron(void **state)
+{
+    const enum framework_kind kinds[] = {FRAMEWORK_MEGATRON_TE, FRAMEWORK_FSDP};
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct model model = small(kinds[k], NORM_AUTO);
+        struct cluster cluster = {0};
+        struct cost cost;
+        struct err err = {0};
+        struct workload workload = {0};
+        const struct cost_options options = {.efficiency = 1};
+        struct kernel_costs *costs = kernel_costs_new(&options);
+        int first_item[] = {0, 2, 5}, devices[] = {0, 1, 2, 3};
+        const struct plan plan = {
+            .num_ranks = 2,
+            .num_stages = 2,
+            .chunks = 1,
+            .num_pipelines = 2,
+            .microbatches = {1, 1, 1},
+            .first_item = first_item,
+            .device = devices,
+            .bucket_bytes = 1
+        };
+        assert_int_equal(cluster_parse("a100-1x8", &cluster, &err), OK);
+        cost_kernels(&cost, costs);
+        const struct setting setting = {&model, &cluster, &cost};
+        assert_int_equal(workload_build(&setting, &plan, NULL, &workload, &err), OK);
+        assert_int_equal(workload.first_bucket[1], 2);
+        assert_int_equal(workload.num_buckets - 2, k == 0 ? 1 : 3);
+        workload_clear(&workload);
+        kernel_costs_free(costs);
+        cluster_clear(&cluster);
+        model_clear(&model);
+    }
 }
 
 /* Two replicas that divide the optimizer. Megatron-LM scatters sums of its 4-byte gradients;
@@ -704,6 +804,9 @@ int main(void)
         cmocka_unit_test(logits__are_whole_where_the_framework_gathers_them),
         cmocka_unit_test(collectives__of_gate_and_up_are_two_backwards),
         cmocka_unit_test(gradients__have_two_bytes_and_a_kernel_that_adds_them),
+        cmocka_unit_test(years__have_their_operators_and_sums),
+        cmocka_unit_test(permutations__are_operators_until_2024),
+        cmocka_unit_test(buckets__are_of_the_first_stage_under_megatron),
         cmocka_unit_test(gradients__are_summed_whole_in_fp32),
         cmocka_unit_test(sends__block_where_the_framework_waits),
         cmocka_unit_test(scores__of_llama_are_kept_when_unfused),

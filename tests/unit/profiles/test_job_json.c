@@ -1209,6 +1209,31 @@ static void job_from_record__reads_times_without_a_unit_as_ns(void **state)
     json_free(root);
 }
 
+/* Buckets are the framework's where one is named and the job says none, also in the resolved job. */
+static void job_load__leaves_buckets_to_the_framework(void **state)
+{
+    static const char *const sets[] = {"train.framework=megatron-te@2024",
+                                       "pipeline.bucket_bytes=0"};
+    const char *path = file_with("job.json", "{\"model\": \"vit-tiny\", \"cluster\": \"1x4\"}");
+    (void)state;
+    for (int first = 0; first < 2; first++) {
+        for (int n = 0; n <= 2 - first; n++) {
+            struct job job = {0}, again = {0};
+            struct json *root = NULL;
+            struct err err = {0};
+            assert_int_equal(job_load(path, sets + first, n, &job, &err), OK);
+            assert_int_equal(json_parse(job.json, "job", &root, &err), OK);
+            assert_int_equal(job_from_record(root, "record", NULL, 0, &again, &err), OK);
+            assert_int_equal(job.pipeline.bucket_auto, first == 0 && n == 1);
+            assert_int_equal(again.pipeline.bucket_auto, first == 0 && n == 1);
+            assert_int_equal(again.pipeline.bucket_bytes, first + n > 1 ? 0 : 25 << 20);
+            job_clear(&again);
+            job_clear(&job);
+            json_free(root);
+        }
+    }
+}
+
 /* Only what restricts the layout closes the search over layouts, and a resolved job keeps that. */
 static void job_load__leaves_the_layout_open_to_any_schedule(void **state)
 {
@@ -1312,6 +1337,7 @@ int main(void)
         cmocka_unit_test(job_from_json__says_so_when_memory_ends_anywhere),
         cmocka_unit_test(keys_each__names_every_key_once_with_its_meaning),
         cmocka_unit_test(job_from_record__reads_times_without_a_unit_as_ns),
+        cmocka_unit_test(job_load__leaves_buckets_to_the_framework),
         cmocka_unit_test(job_load__leaves_the_layout_open_to_any_schedule),
         cmocka_unit_test(job_load__wants_a_unit_with_every_time),
         cmocka_unit_test(frameworks__have_the_names_of_their_kinds),
