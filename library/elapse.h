@@ -173,6 +173,8 @@ struct elapse_plan_info {
     /* no plan runs such a step in less; 0: it was read from a file, or has shares */
     int64_t lower_bound_ns;
     int64_t candidates; /* plans that the search compared; 0: read from a file */
+    /* where no framework is named: the step under the fastest and the slowest one that people run; else 0 */
+    int64_t framework_low_ns, framework_high_ns;
 };
 ELAPSE_API void elapse_plan_info(const struct elapse_plan *plan, struct elapse_plan_info *info);
 
@@ -227,6 +229,8 @@ struct elapse_step_info {
     int64_t allreduce_ns, allreduce_exposed_ns; /* exposed: not hidden behind computing */
     int64_t events;                             /* starts and ends of ops, ends of transfers */
     int extrapolated; /* not 0: a cost lies outside the range that was measured */
+    /* where no framework is named: the step under the fastest and the slowest one that people run; else 0 */
+    int64_t framework_low_ns, framework_high_ns;
 };
 ELAPSE_API void elapse_step_info(const struct elapse_step *step, struct elapse_step_info *info);
 

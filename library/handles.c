@@ -50,6 +50,12 @@ static size_t size_of(const void *theirs)
     return size;
 }
 
+void range_ends(const struct framework_range *range, int64_t *low_ns, int64_t *high_ns)
+{
+    *low_ns = range->count > 0 ? range->likely[0].step_ns : 0;
+    *high_ns = range->count > 0 ? range->likely[range->count - 1].step_ns : 0;
+}
+
 void copy_out(const void *ours, size_t our_size, void *theirs)
 {
     const size_t size = size_of(theirs);

@@ -7,6 +7,7 @@
 #include "library/elapse.h"
 #include "partition/plan/job.h"
 #include "partition/search/planner.h"
+#include "partition/step/framework_range.h"
 #include "profiles/cost/profile_cost.h"
 #include "sim/run/elastic_run.h"
 
@@ -21,11 +22,13 @@ struct elapse_plan {
     int64_t *stage_ns; /* NULL: not known */
     double samples_per_s;
     int64_t lower_bound_ns, candidates;
+    struct framework_range range;
 };
 
 struct elapse_step {
     struct sim_result result;
     double samples_per_s;
+    struct framework_range range;
     bool extrapolated;
 };
 
@@ -42,6 +45,9 @@ struct call {
 void call_begin(struct call *call);
 /* Hand the failure to the caller, whose error may be NULL, and return its status. */
 enum elapse_status call_end(struct call *call, enum status rc, struct elapse_error *error);
+
+/* Set the shortest and the longest time of a range; 0: none. */
+void range_ends(const struct framework_range *range, int64_t *low_ns, int64_t *high_ns);
 
 /* Copy a struct of ours to the caller's, of which only the first `size` bytes exist. Both begin
  * with their size. Members of the caller's that we do not have become zero. */

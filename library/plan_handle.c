@@ -41,10 +41,17 @@ enum elapse_status elapse_plan_find(struct elapse_job *job, const struct elapse_
     call_begin(&call);
     copy_in(&options, sizeof options, given);
     struct elapse_plan *got = calloc(1, sizeof *got);
+    struct framework_range range;
+    const struct setting setting = {&job->job.model, &job->job.cluster, &job->cost.cost};
     enum status rc = got ? find_plan(job, &options, &result, &call.err) : err_nomem(&call.err);
+    THEN(framework_range_find(&setting, &result.plan, result.plan.step_ns, &range, &call.err));
     if (rc == OK) {
-        *got = (struct elapse_plan){result.plan, result.stage_ns, result.samples_per_s,
-                                    result.lower_bound_ns, result.candidates};
+        *got = (struct elapse_plan){.plan = result.plan,
+                                    .stage_ns = result.stage_ns,
+                                    .samples_per_s = result.samples_per_s,
+                                    .lower_bound_ns = result.lower_bound_ns,
+                                    .candidates = result.candidates,
+                                    .range = range};
         result.plan = (struct plan){0};
         result.stage_ns = NULL;
         *plan = got;
@@ -84,7 +91,7 @@ void elapse_plan_free(struct elapse_plan *plan)
 void elapse_plan_info(const struct elapse_plan *plan, struct elapse_plan_info *info)
 {
     const struct plan *p = &plan->plan;
-    const struct elapse_plan_info ours = {
+    struct elapse_plan_info ours = {
         .pipeline_length = p->num_ranks,
         .replicas = plan_width(p),
         .tensor = layout_tensor(&p->layout),
@@ -103,6 +110,7 @@ void elapse_plan_info(const struct elapse_plan *plan, struct elapse_plan_info *i
         .lower_bound_ns = plan->lower_bound_ns,
         .candidates = plan->candidates,
     };
+    range_ends(&plan->range, &ours.framework_low_ns, &ours.framework_high_ns);
     copy_out(&ours, sizeof ours, info);
 }
 

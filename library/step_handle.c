@@ -23,6 +23,8 @@ static enum status simulate(const struct elapse_job *job, const struct plan *giv
         rc = recompute_fit(&setting, &plan, false, &full, &workload, err);
     THEN(sim_step(&full, &workload, &setting, &plan, options, &step->result, err));
     if (rc == OK)
+        rc = framework_range_find(&setting, &plan, step->result.step_ns, &step->range, err);
+    if (rc == OK)
         step->samples_per_s = plan_samples_per_s(&plan, step->result.step_ns);
     step->extrapolated = workload.extrapolated;
     workload_clear(&workload);
@@ -64,7 +66,7 @@ void elapse_step_free(struct elapse_step *step)
 void elapse_step_info(const struct elapse_step *step, struct elapse_step_info *info)
 {
     const struct sim_result *r = &step->result;
-    const struct elapse_step_info ours = {
+    struct elapse_step_info ours = {
         .num_devices = r->num_devices,
         .num_traffic = r->num_traffic,
         .num_ops = r->num_ops,
@@ -76,6 +78,7 @@ void elapse_step_info(const struct elapse_step *step, struct elapse_step_info *i
         .events = r->events,
         .extrapolated = step->extrapolated,
     };
+    range_ends(&step->range, &ours.framework_low_ns, &ours.framework_high_ns);
     copy_out(&ours, sizeof ours, info);
 }
 

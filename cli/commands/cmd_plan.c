@@ -240,6 +240,8 @@ static enum status run_one(const struct command *command, const struct request *
     if (q->from_frozen >= 0)
         rc = plan_change_find(q, job, &cost->cost, &answer, &old, &transition, err);
     THEN(calibrated_interval(&on, answer.result.plan.step_ns, interval_ns, err));
+    THEN(framework_range_find(&setting, &answer.result.plan, answer.result.plan.step_ns,
+                              &answer.range, err));
     if (rc != OK)
         goto out;
     if (elastic || q->as_json || q->out_path)
@@ -250,6 +252,7 @@ static enum status run_one(const struct command *command, const struct request *
         plan_show_add(json, &answer, &job->cluster);
         calibrated_add(&on, interval_ns, json);
         band_add(&setting, cost, answer.result.plan.step_ns, json);
+        framework_show_add(&answer.range, json);
         plan_show_add(json_add_object(json, "released"), &released, &job->cluster);
         if (q->explain)
             plan_show_add_others(json, &answer.result);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cli/plans/band_show.h"
+#include "cli/plans/framework_show.h"
 #include "cli/plans/plan_memory.h"
 #include "cli/plans/calibrated.h"
 #include "cli/base/command.h"
@@ -193,7 +194,7 @@ static void add_result(struct json *json, const struct step_answer *a, const int
         json_add_int(json, "wall_ns", a->wall_ns);
 }
 
-static void print_head(const struct step_answer *a)
+static void print_head(const struct step_answer *a, const struct framework_range *range)
 {
     const struct sim_result *result = &a->result;
     const struct plan *plan = &a->plan;
@@ -230,6 +231,7 @@ static void print_head(const struct step_answer *a)
     printf("%s\n", rates_text(&rates, &a->cost.cost, text, sizeof text));
     const struct setting setting = {&a->model, &a->cluster, &a->cost.cost};
     band_print(&setting, &a->cost, result->step_ns);
+    framework_show_print(range);
 }
 
 /* A row for each device, and whether the fullest one has its headroom. */
@@ -269,10 +271,11 @@ static void print_devices(const struct step_answer *a, const int64_t *pool_bytes
     }
 }
 
-static void print_step(const struct step_answer *a, const int64_t *pool_bytes, bool no_wall)
+static void print_step(const struct step_answer *a, const struct framework_range *range,
+                       const int64_t *pool_bytes, bool no_wall)
 {
     char one[32];
-    print_head(a);
+    print_head(a, range);
     print_devices(a, pool_bytes);
     if (a->searched.judged > 0 && !a->searched.complete)
         printf("the search for its plan was stopped by its budget\n");
@@ -293,14 +296,16 @@ static enum status answer_step(const struct command *command, const struct sim_a
                                   &answer->plan};
     struct json *json = NULL;
     struct step_spread spread = {0};
-    enum status rc = OK;
+    struct framework_range range;
+    enum status rc =
+        framework_range_find(&setting, &answer->plan, answer->result.step_ns, &range, err);
     if (rc == OK && args->monte_carlo > 0) /* it may be refused, so run it before printing */
         rc = sim_monte_carlo(args, answer, &spread, err);
     THEN(write_ops(args, answer, err));
     THEN(executor_memory(&answer->cost, &setting, &lowered, &pools, err));
     THEN(calibrated_interval(&on, answer->result.step_ns, interval_ns, err));
     if (rc == OK && !args->json) {
-        print_step(answer, pools, args->no_wall);
+        print_step(answer, &range, pools, args->no_wall);
         calibrated_print(&on, interval_ns);
     } else if (rc == OK) {
         json = command_json(command);
@@ -309,6 +314,7 @@ static enum status answer_step(const struct command *command, const struct sim_a
         add_result(json, answer, pools, args->no_wall);
         calibrated_add(&on, interval_ns, json);
         band_add(&setting, &answer->cost, answer->result.step_ns, json);
+        framework_show_add(&range, json);
     }
     THEN(sim_explain(args, answer, &spread, json, err));
     free(pools);

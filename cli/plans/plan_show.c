@@ -511,6 +511,7 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
     printf("\nstep %s: %s\n", format_ns(plan->step_ns, a, sizeof a),
            rates_text(&answer->rates, &cost->cost, rates, sizeof rates));
     band_print(&setting, cost, plan->step_ns);
+    framework_show_print(&answer->range);
     print_run(&answer->run);
     print_counts(job, plan);
     if (result->whole_ns > 0)

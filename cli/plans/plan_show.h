@@ -3,6 +3,7 @@
 #define ELAPSE_CLI_PLAN_SHOW_H
 
 #include "cli/base/command.h"
+#include "cli/plans/framework_show.h"
 #include "cli/plans/plan_memory.h"
 #include "cli/plans/rates_show.h"
 #include "partition/plan/job.h"
@@ -19,7 +20,8 @@ struct plan_answer {
     struct step_rates rates;
     /* of the plan in that dtype, where it is much faster; 0: not asked */
     double bf16_samples_per_s;
-    struct run_cost run; /* run_ns 0: the length of the run is not known */
+    struct framework_range range; /* of the plan's step */
+    struct run_cost run;          /* run_ns 0: the length of the run is not known */
 };
 
 void plan_answer_clear(struct plan_answer *answer);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cli/plans/band_show.h"
+#include "cli/plans/framework_show.h"
 #include "cli/plans/plan_search.h"
 #include "cli/runs/run_rows.h"
 #include "cli/simulate/sim_command.h"
@@ -425,6 +426,8 @@ static void run_json(struct json *json, const struct run_answer *a, bool no_wall
     json_add_bool(json, "extrapolated", is_extrapolated(a));
     const struct setting setting = {&a->job->model, &a->job->cluster, &a->source->cost};
     band_add(&setting, a->source, 0, json);
+    const struct framework_range range = framework_range_of_none(&setting);
+    framework_show_add(&range, json);
     if (a->note[0])
         json_add_string(json, "note", a->note);
     if (a->run.searched.judged > 0)
@@ -452,6 +455,8 @@ static void run_print(const struct run_answer *a, bool no_wall)
     putchar('\n');
     const struct setting setting = {&a->job->model, &a->job->cluster, &a->source->cost};
     band_print(&setting, a->source, 0);
+    const struct framework_range range = framework_range_of_none(&setting);
+    framework_show_print(&range);
     printf("total %s, %.2f device hours", format_ns(a->run.total_ns, one, sizeof one),
            a->run.device_hours);
     if (a->run.device_hours_idle > 0)

@@ -165,15 +165,6 @@ static void note_nearest(const struct device *const *kinds, int num_kinds,
     }
 }
 
-/* Say whose launches are assumed where the user names no framework. */
-static void note_framework(const struct model *model, struct cost_handle *handle)
-{
-    if (!model->framework && !is_opaque(model))
-        cost_note_add(
-            handle->note,
-            "no train.framework: the kernels of megatron-te, without its overlap and memory");
-}
-
 /* Say what a job gives away that multiplies in fp32 although its devices are faster in bf16. */
 static void note_narrow(const struct model *model, const struct cost_options *options,
                         const struct device *const *kinds, int num_kinds,
@@ -329,7 +320,6 @@ static enum status choose_computed(const struct model *model, const struct clust
         (query->choice != COST_BY_ROOFLINE && all_have_curves(kinds, num_kinds))) {
         cost_kernels(&handle->cost, handle->kernels);
         note_nearest(kinds, num_kinds, handle);
-        note_framework(model, handle);
     } else {
         cost_roofline(&handle->cost, kernel_costs_options(handle->kernels));
         add_host_costs(cluster, query, handle);

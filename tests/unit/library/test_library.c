@@ -118,6 +118,9 @@ static void a_plan_with_context_2__has_the_samples_of_one_replica(void **state)
     elapse_step_info(step, &s);
     assert_int_equal(p.replicas, 1);
     assert_int_equal(s.num_devices, 2);
+    assert_true(p.framework_low_ns > 0 && p.framework_high_ns > p.framework_low_ns);
+    assert_int_equal(s.framework_low_ns, p.framework_low_ns);
+    assert_int_equal(s.framework_high_ns, p.framework_high_ns);
     assert_int_equal(q.step_ns, p.step_ns);
     assert_int_equal(s.step_ns, p.step_ns);
     const double rate = 8 / (1e-9 * (double)p.step_ns);

@@ -5,7 +5,9 @@
 #include "partition/layout/tensor_group.h"
 #include "partition/model/attention.h"
 #include "partition/model/framework.h"
-#include "partition/step/workload.h"
+#include "partition/step/framework_range.h"
+#include "partition/step/lower.h"
+#include "partition/step/schedule_time.h"
 #include "tests/unit/test.h"
 
 enum {
@@ -356,6 +358,80 @@ static void buckets__are_of_the_first_stage_under_megatron(void **state)
         cluster_clear(&cluster);
         model_clear(&model);
     }
+}
+
+/* The step of a plan of `ranks` stages under a framework, or its range. */
+static int64_t ask_step(enum framework_kind kind, int ranks, bool roofline,
+                        struct framework_range *range)
+{
+    struct model model = small(kind, NORM_AUTO);
+    struct cluster cluster = {0};
+    struct cost cost;
+    struct err err = {0};
+    struct workload workload = {0};
+    struct schedule full = {0};
+    struct step_time time = {0};
+    const struct cost_options options = {.efficiency = 1};
+    struct kernel_costs *costs = kernel_costs_new(&options);
+    int first_item[] = {0, ranks > 1 ? 2 : 5, 5}, devices[] = {0, 1, 2, 3};
+    const struct plan plan = {
+        .num_ranks = ranks,
+        .num_stages = ranks,
+        .chunks = 1,
+        .num_pipelines = 2,
+        .batch = 4,
+        .microbatches = {4, 1, 1},
+        .first_item = first_item,
+        .device = devices
+    };
+    assert_int_equal(cluster_parse("a100-1x8", &cluster, &err), OK);
+    cost_kernels(&cost, costs);
+    cost.source = roofline ? COST_ROOFLINE : COST_KERNELS;
+    const struct setting setting = {&model, &cluster, &cost};
+    if (range) {
+        assert_int_equal(framework_range_find(&setting, &plan, 1000000, range, &err), OK);
+    } else {
+        if (plan_lower(&setting, &plan, &workload, &full, &err) != OK)
+            fail_msg("%s", err.msg);
+        assert_int_equal(schedule_time(&full, &workload, &setting, &plan, &time, &err), OK);
+    }
+    const int64_t ns = time.step_ns;
+    step_time_clear(&time);
+    schedule_clear(&full);
+    workload_clear(&workload);
+    kernel_costs_free(costs);
+    cluster_clear(&cluster);
+    model_clear(&model);
+    return ns;
+}
+
+/* Where nobody names a framework, a step of 1 ms takes as many times as much under each likely one as its own
+ * plan there. transformers' Trainer has no stages. */
+static void range__has_the_step_of_each_likely_framework(void **state)
+{
+    static const enum framework_kind likely[] = {FRAMEWORK_MEGATRON_TE, FRAMEWORK_DEEPSPEED,
+                                                 FRAMEWORK_FSDP, FRAMEWORK_FSDP_COMPILED,
+                                                 FRAMEWORK_HF_EAGER};
+    struct framework_range range;
+    (void)state;
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        const double own = (double)ask_step(FRAMEWORK_AUTO, ranks, false, NULL);
+        ask_step(FRAMEWORK_AUTO, ranks, false, &range);
+        assert_true(range.unnamed);
+        assert_int_equal(range.count, ranks == 1 ? 5 : 4);
+        for (int i = 0; i < range.count; i++) {
+            int k = 0;
+            assert_true(i == 0 || range.likely[i].step_ns >= range.likely[i - 1].step_ns);
+            while (strcmp(framework_kind_names[likely[k]], range.likely[i].name) != 0)
+                assert_true(++k < 5);
+            const double ns = 1e6 * (double)ask_step(likely[k], ranks, false, NULL) / own;
+            assert_true(fabs((double)range.likely[i].step_ns - ns) <= 1);
+        }
+    }
+    ask_step(FRAMEWORK_FSDP, 1, false, &range);
+    assert_false(range.unnamed || range.count > 0);
+    ask_step(FRAMEWORK_AUTO, 1, true, &range);
+    assert_false(range.unnamed || range.count > 0);
 }
 
 /* Two replicas that divide the optimizer. Megatron-LM scatters sums of its 4-byte gradients;
@@ -807,6 +883,7 @@ int main(void)
         cmocka_unit_test(years__have_their_operators_and_sums),
         cmocka_unit_test(permutations__are_operators_until_2024),
         cmocka_unit_test(buckets__are_of_the_first_stage_under_megatron),
+        cmocka_unit_test(range__has_the_step_of_each_likely_framework),
         cmocka_unit_test(gradients__are_summed_whole_in_fp32),
         cmocka_unit_test(sends__block_where_the_framework_waits),
         cmocka_unit_test(scores__of_llama_are_kept_when_unfused),

@@ -1038,7 +1038,7 @@ static void cluster_load__gives_a_known_kind_its_usual_machine(void **state)
     cluster_clear(&filed);
     /* Other devices in a named machine's network. */
     load_cluster("{\"preset\":\"p4d.24xlarge-2\",\"kind\":\"h200\"}", &filed);
-    assert_true(filed.devices[0].mem_bytes == 141000000000LL &&
+    assert_true(filed.devices[0].mem_bytes == (int64_t)(139.8 * (1 << 30)) &&
                 filed.uplink_bytes_per_s[0] == 50e9);
     assert_true(filed.devices[0].nic_bytes_per_s == 12.5e9 && filed.uplink_latency_ns == 20000);
     cluster_clear(&filed);
