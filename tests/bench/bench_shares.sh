@@ -1,16 +1,19 @@
 #!/bin/bash
 # tests/bench/bench_shares.sh [ROUNDS [STEPS]] - what shares of weight gradients bring on two ranks:
 # the gain that the simulator predicts from measured costs beside the gain of the runs. A GPT, a ViT and
-# a MiniLM of random weights, 8 micro-batches, a thread a rank; the runs of a round alternate. A gain is
-# the step without shares over the step with them; medians of steps, then of rounds. SCHEDULES, SHARES
-# and MODELS choose; QUICK=1 measures costs quickly.
+# a MiniLM of random weights, 8 micro-batches, a thread a rank. Each run with shares stands between two
+# without: its gain is their mean step over its own, of medians of steps, and `drift` is by how much the
+# two differ, which says how well the machine kept still. Then the median of rounds. SCHEDULES, SHARES and
+# MODELS choose; QUICK=1 measures costs quickly; ROWS=FILE keeps a line a run. A round takes about a
+# quarter of an hour on two idle cores.
 set -u
 cd "$(dirname "$0")/../.." || exit 3
 export LC_ALL=C OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 elapse="$(readlink -f "${ELAPSE_BIN:-build/bin}")/elapse"
-rounds=${1:-1} steps=${2:-16}
+rounds=${1:-1} steps=${2:-20}
 [ -x "$elapse-exec" ] || { echo "no elapse-exec: skipped"; exit 0; }
 tmp=$(mktemp -d) && trap 'rm -rf "$tmp"' EXIT
+lines=${ROWS:-$tmp/all}
 export ELAPSE_DB="$tmp/profiles.db"
 model_of() {
     case $1 in
@@ -46,27 +49,29 @@ for model in ${MODELS:-gpt vit minilm}; do
         >"$tmp/log" 2>&1 || { tail -3 "$tmp/log" >&2; exit 1; }
     for schedule in ${SCHEDULES:-gpipe 1f1b zb-h1}; do
         for ((r = 0; r < rounds; r++)); do
-            for share in 0 ${SHARES:-0.25 0.5 0.75 0.9}; do
+            # shellcheck disable=SC2046,SC2086 # words: 0 0.25 0 0.5 0
+            for share in 0 $(printf '%s 0 ' ${SHARES:-0.25 0.5 0.75 0.9}); do
                 got=$(run $model $schedule "$share") || exit 1
-                echo "$model $schedule $r $share $got" >>"$tmp/all"
+                echo "$model $schedule $r $share $got" >>"$lines"
             done
         done
     done
 done
-python3 - "$tmp/all" <<'PY'
+python3 - "$lines" <<'PY'
 import statistics, sys
-runs = {}
 with open(sys.argv[1]) as f:
-    for model, schedule, r, share, predicted, measured in map(str.split, f):
-        runs[model, schedule, share, r] = float(predicted), float(measured)
-print("model  schedule share  predicted  measured   error")
-errors = []
-for model, schedule, share in dict.fromkeys(key[:3] for key in runs if key[2] != "0"):
-    gains = [[runs[model, schedule, "0", r][i] / runs[model, schedule, share, r][i]
-              for m, s, h, r in runs if (m, s, h) == (model, schedule, share)] for i in (0, 1)]
-    predicted, measured = map(statistics.median, gains)
+    runs = [line.split() for line in f]
+cases, errors = {}, []
+for before, (model, schedule, _, share, *got), after in zip(runs, runs[1:], runs[2:]):
+    if share != "0":
+        none = [[float(a), float(b)] for a, b in zip(before[4:], after[4:])]
+        gains = [(a + b) / 2 / float(own) for (a, b), own in zip(none, got)]
+        cases.setdefault((model, schedule, share), []).append(gains + [abs(none[1][1] / none[1][0] - 1)])
+print("model  schedule share  predicted  measured   error    drift")
+for (model, schedule, share), rounds in cases.items():
+    predicted, measured, drift = map(statistics.median, zip(*rounds))
     errors.append(predicted / measured - 1)
-    print(f"{model:6} {schedule:8} {share:5} {predicted:10.3f} {measured:9.3f} {100 * errors[-1]:+6.1f} %")
+    print(f"{model:6} {schedule:8} {share:5} {predicted:10.3f} {measured:9.3f} {100 * errors[-1]:+6.1f} % {100 * drift:6.1f} %")
 sizes = sorted(map(abs, errors))
 print(f"gain, predicted against measured: median {100 * statistics.median(sizes):.1f} %, worst {100 * sizes[-1]:.1f} %")
 PY
