@@ -22,8 +22,10 @@
 #define ASKED_OPS ((int64_t)1 << 22)       /* no further round beyond this many */
 #define ASKED_SMALL_OPS ((int64_t)1 << 19) /* from round ASK_ROUNDS on */
 #define MORE_OPS ((int64_t)1 << 20)        /* ops that may be timed while asking, see `until` */
-#define RECUT_OPS ((int64_t)1 << 20)       /* ops that the judge may see for better cuts */
-#define BOOK_OPS ((int64_t)1 << 19)        /* of both, for the textbook plans of a layout */
+#define RECUT_OPS ((int64_t)1 << 20) /* ops that the judge may see for better cuts of a plan */
+#define RECUT_FIRST 8                /* of these for each candidate at first */
+#define RECUT_LAST 4                 /* candidates that have them all */
+#define BOOK_OPS ((int64_t)1 << 19)  /* of both, for the textbook plans of a layout */
 
 static int compare_counts(const void *left, const void *right)
 {
@@ -308,11 +310,10 @@ static enum status spread_cut(struct search *search, int64_t ops)
                : rc;
 }
 
-/* On shared links another cut can be better than the best without sharing. Look for one with the
- * judge, for the candidates that it found fastest. ops: that it may see. */
-static enum status recut_shared(struct search *search, int64_t ops)
+/* Look for better cuts, by the judge, of the `most` candidates that it found fastest. ops: that it may see for
+ * each. *any: there is such a candidate. */
+static enum status recut_fastest(struct search *search, int most, int64_t ops, bool *any)
 {
-    const int64_t until = search->asked_ops + ops;
     struct judged **order = malloc(((size_t)search->num_judged + 1) * sizeof *order);
     enum status rc = order ? OK : err_nomem(search->err);
     int n = 0;
@@ -321,11 +322,25 @@ static enum status recut_shared(struct search *search, int64_t ops)
             order[n++] = &search->judged[i];
     if (n > 0)
         qsort(order, (size_t)n, sizeof(struct judged *), compare_asked);
-    for (int i = 0; i < n && i < PLANNER_KEEP && rc == OK; i++)
+    for (int i = 0; i < n && i < most && rc == OK; i++)
         if (order[i]->node.bound_ns <= search_limit(search, &order[i]->node))
-            rc = search_recut_shared(search, (int)(order[i] - search->judged), until);
+            rc = search_recut_shared(search, (int)(order[i] - search->judged),
+                                     search->asked_ops + ops);
     free(order);
-    return rc == OK && n > 0 && search->best >= 0 && !search_cut_given(search->options)
+    *any = n > 0;
+    return rc;
+}
+
+/* On shared links another cut can be better than the best without sharing, and the candidate with the best one
+ * is not known before: some moves for many candidates, then more for the fastest. ops: that the judge may see for
+ * one of those. */
+static enum status recut_shared(struct search *search, int64_t ops)
+{
+    bool any;
+    enum status rc = recut_fastest(search, PLANNER_KEEP, ops / RECUT_FIRST, &any);
+    if (any)
+        THEN(recut_fastest(search, RECUT_LAST, ops, &any));
+    return rc == OK && any && search->best >= 0 && !search_cut_given(search->options)
                ? spread_cut(search, ops)
                : rc;
 }
