@@ -27,7 +27,7 @@ struct replicated {
 static int64_t token_stash(const struct model *model, enum item_kind kind)
 {
     const int64_t s = model->seq, h = model->hidden, norms = model_item_norms(model, kind);
-    const int64_t mask = model->family == FAMILY_LLAMA ? 0 : s * h;
+    const int64_t mask = model->family == FAMILY_LLAMA || model->no_dropout ? 0 : s * h;
     const int64_t statistics = model->rms_norm ? 4 * s : 8 * s;
     const int64_t tensors = norms > 0 ? 1 + norms : 0;
     return tensors * s * h * model->elem_bytes + mask +

@@ -30,7 +30,7 @@ int64_t model_core_flops(const struct model *model, int item)
     return of_device(model, 2 * pairs * heads_width(model));
 }
 
-/* Softmax's output and its dropout's, with the mask: [a, s, s] each. Llama has no dropout, and its
+/* Softmax's output, and with dropout its output and mask: [a, s, s] each. Llama has no dropout, and its
  * items have softmax's output only where a job asks for it (model_set_attention()). Of operators on
  * fp32, softmax keeps its output in fp32, and the product with the values the cast one. */
 static int64_t score_bytes(const struct model *model)
@@ -40,7 +40,30 @@ static int64_t score_bytes(const struct model *model)
     if (llama && !attention_is_unfused(model->attention))
         return 0;
     const int64_t fp32 = llama && e < 4 && model->attention == ATTENTION_EAGER ? 4 : 0;
-    return of_device(model, model->heads * s * s * (llama ? e + fp32 : 2 * e + 1));
+    return of_device(model, model->heads * s * s *
+                                (llama               ? e + fp32
+                                 : model->no_dropout ? e
+                                                     : 2 * e + 1));
+}
+
+void model_drop_nothing(struct model *model)
+{
+    const int64_t s = model->seq, h = model->hidden, before = score_bytes(model);
+    if (model->family != FAMILY_GPT && model->family != FAMILY_VIT && model->family != FAMILY_BERT)
+        return;
+    model->no_dropout = true;
+    for (int i = 0; i < model->num_items; i++) {
+        struct item *item = &model->items[i];
+        const bool classifies =
+            item->kind == ITEM_HEAD && model->task == TASK_CLASSIFY && model->family == FAMILY_BERT;
+        if (item->kind == ITEM_EMBEDDING || item->kind == ITEM_ATTENTION || item->kind == ITEM_MLP)
+            item->stash_bytes -= s * h; /* the mask of what is added */
+        if (item->kind == ITEM_MLP && model->family == FAMILY_VIT)
+            item->stash_bytes -= s * model->mlp;
+        if (has_core(model, i))
+            item->stash_bytes -= before - score_bytes(model);
+        item->stash_bytes -= classifies ? h : 0;
+    }
 }
 
 /* The workspace of operators on fp32 beyond their stash: forward the scores and their fp32 copy,

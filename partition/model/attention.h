@@ -15,6 +15,9 @@ extern "C" {
 int64_t model_core_flops(const struct model *model, int item);
 int64_t model_core_stash_bytes(const struct model *model, int item);
 
+/* Take out of the items' stash what dropout keeps: its masks, and its output in attention. Items of GPT, ViT and BERT
+ * have it, those of other families do not. Call it once, before the functions below. */
+void model_drop_nothing(struct model *model);
 /* Leave the score matrices out of the stash of every attention item (FlashAttention; Dao et al.
  * 2022). The statistics of the softmax stay, 4 bytes for each head and token. Does nothing unless
  * model->attention is ATTENTION_AUTO. */

@@ -302,6 +302,7 @@ struct model {
      * as they are. */
     const struct framework *framework;
     bool eager_norm, eager_rope, eager_activation; /* by several kernels, not one */
+    bool no_dropout;                               /* nothing is dropped (model_drop_nothing()) */
     bool fp8_activation; /* SwiGLU of a dense MLP keeps its input in fp8 (model_keep_fp8()) */
     int kept_32nds; /* of a byte, for an element of the narrow inputs of products that layers keep
                        (model_keep_narrow()); 0: they keep none */

@@ -223,6 +223,8 @@ static enum status read_setting(const struct json *root, const char *what, const
     if (model_set_packing(&job->model, &packing, &why) != OK)
         return err_set(err, why.status, "%s: %s", job->path ? job->path : job->name, why.msg);
     model_set_expert_load(&job->model, job->train.expert_load);
+    if (job->train.dropout == 0)
+        model_drop_nothing(&job->model);
     model_set_attention(&job->model, job->train.attention);
     if (job->train.gradient_bytes > 0)
         job->model.grad_bytes_per_param = job->train.gradient_bytes;

@@ -139,6 +139,38 @@ static void workload__activation_memory_is_that_of_the_paper(void **state)
         }
 }
 
+/* Without dropout a layer keeps softmax's output alone, 2 bytes a score in bf16 and 4 in fp32, and no masks; fused
+ * attention then takes out what is left. A group of 4 divides it as before. */
+static void model_drop_nothing__takes_out_masks_and_second_scores(void **state)
+{
+    const char *const texts[] = {"gpt2:layers=1,seq=512,dtype=bf16", "gpt2:layers=1,seq=512"};
+    (void)state;
+    for (int e = 2, i = 0; i < 2; e = 4, i++) {
+        struct model model = {0}, with = {0}, part = {0}, part_with = {0};
+        struct err err = {0};
+        const int64_t scores = 12 * 512 * 512, mask = 512 * 768;
+        assert_int_equal(model_parse(texts[i], &with, &err), OK);
+        assert_int_equal(model_parse(texts[i], &model, &err), OK);
+        model_drop_nothing(&model);
+        assert_int_equal(model_core_stash_bytes(&model, 1), scores * e);
+        assert_int_equal(with.items[0].stash_bytes - model.items[0].stash_bytes, mask);
+        assert_int_equal(with.items[1].stash_bytes - model.items[1].stash_bytes,
+                         mask + scores * (e + 1));
+        assert_int_equal(with.items[2].stash_bytes - model.items[2].stash_bytes, mask);
+        assert_int_equal(model_shard(&with, 4, false, &part_with, &err), OK);
+        assert_int_equal(model_shard(&model, 4, false, &part, &err), OK);
+        assert_int_equal(part_with.items[1].stash_bytes - part.items[1].stash_bytes,
+                         mask + scores * (e + 1) / 4);
+        model_fuse_attention(&model);
+        assert_int_equal(with.items[1].stash_bytes - model.items[1].stash_bytes,
+                         mask + scores * (2 * e + 1) - 12 * 512 * 4);
+        model_clear(&model);
+        model_clear(&with);
+        model_clear(&part_with);
+        model_clear(&part);
+    }
+}
+
 /* Fused attention keeps a statistic of 4 bytes for each head and token in place of the scores. */
 static void model_fuse_attention__takes_out_the_score_matrices(void **state)
 {
@@ -658,6 +690,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workload__activation_memory_is_that_of_the_paper),
+        cmocka_unit_test(model_drop_nothing__takes_out_masks_and_second_scores),
         cmocka_unit_test(model_fuse_attention__takes_out_the_score_matrices),
         cmocka_unit_test(tensor_group_new__leaves_the_scores_to_devices_before_ampere),
         cmocka_unit_test(model_shard__divides_weights_and_flops_as_megatron_does),

@@ -120,6 +120,22 @@ static void job_load__gives_timed_the_budget(void **state)
     job_clear(&job);
 }
 
+/* A model's text knows no dropout and has its masks; a job without it takes them out. */
+static void job_load__counts_dropout_where_there_is_some(void **state)
+{
+    (void)state;
+    static const char *const none[] = {"model=gpt2:layers=1"}, *const some[] = {
+                                                                   "model=gpt2:layers=1",
+                                                                   "train.dropout=0.1"};
+    struct job job = {0}, drops = {0};
+    load(file_with("job.json", plain), none, 1, &job);
+    load(file_with("job.json", plain), some, 2, &drops);
+    assert_int_equal(drops.model.items[2].stash_bytes - job.model.items[2].stash_bytes,
+                     (int64_t)job.model.seq * job.model.hidden);
+    job_clear(&job);
+    job_clear(&drops);
+}
+
 static void job_load__applies_overrides_in_order(void **state)
 {
     (void)state;
@@ -1310,6 +1326,7 @@ int main(void)
         cmocka_unit_test(job_load__reads_job_of_design),
         cmocka_unit_test(job_load__freezes_safely_where_no_policy_is_named),
         cmocka_unit_test(job_load__gives_timed_the_budget),
+        cmocka_unit_test(job_load__counts_dropout_where_there_is_some),
         cmocka_unit_test(job_load__applies_overrides_in_order),
         cmocka_unit_test(job_changed__equals_a_job_loaded_with_all_overrides),
         cmocka_unit_test(job_json__gives_the_same_job_when_loaded_again),
