@@ -1030,8 +1030,8 @@ static void list_embedding(struct lister *l)
 /* Cross entropy of [rows, n] in fp32. The list of 2021 is Megatron-LM's vocab-parallel one: cast,
  * maximum, subtraction, exponential, sum, division (38 bytes an element with e = 2), and product and
  * cast backwards. Otherwise cast and log-softmax, and their two backwards; PyTorch's cross_entropy()
- * first clears a gradient of all log-softmax's numbers. Fused, a kernel reads the logits, and another
- * reads them and writes their gradient. */
+ * first clears a gradient of all log-softmax's numbers. A metric is a cast and a log-softmax.
+ * Fused, a kernel reads the logits, and another reads them and writes their gradient. */
 static void add_loss(struct lister *l, int64_t rows, int64_t n)
 {
     const struct framework *framework = l->model->framework;
@@ -1040,6 +1040,10 @@ static void add_loss(struct lister *l, int64_t rows, int64_t n)
     if (whole && forward(l)) { /* pieces are copied out of the receive buffer, and joined */
         add_memory(l, 2 * x * l->e);
         add_memory(l, 2 * x * l->e);
+    }
+    for (int i = 0; framework && i < framework->metrics && l->pass == PASS_FWD; i++) {
+        add_memory(l, x * (l->e + 4));
+        add_memory(l, x * 8);
     }
     if (framework && framework->loss == LOSS_FUSED) {
         add_memory(l, (forward(l) ? 1 : for_input(l) ? 2 : 0) * x * l->e);

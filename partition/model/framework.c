@@ -75,9 +75,11 @@ _Static_assert(sizeof framework_kind_names / sizeof *framework_kind_names ==
  * outputs of the last stage are read, never taken out of their buffer, of which there are two
  * (there, parallel_module.py, _execute_loss_fn(); pipeline_schedule/train.py,
  * required_buffer_count(); DeepSpeed's pipe/engine.py keeps them too). With one micro-batch there
- * is no earlier one: they count still. loss: torchtitan's train.py deletes `pred` before the backward, while
- * transformers' and DeepSpeed's outputs live on; MPT's FusedCrossEntropyLoss is flash-attn's, with
- * inplace_backward off. blocks_sends: DeepSpeed's p2p.send(); Megatron-LM's
+ * is no earlier one: they count still. loss: torchtitan's train.py deletes `pred` before the
+ * backward, while transformers' and DeepSpeed's outputs live on; MPT's FusedCrossEntropyLoss is
+ * flash-attn's, with inplace_backward off. metrics: LanguageCrossEntropy and LanguagePerplexity of
+ * MPT (use_train_metrics), which composer's trainer.py updates in _eval_train_metrics().
+ * blocks_sends: DeepSpeed's p2p.send(); Megatron-LM's
  * batch_isend_irecv(), for which 1F1B waits and the interleaved schedule does not
  * (overlap_p2p_comm). composer: llm-foundry's trainer: FSDP of PyTorch, the loss is flash-attn's
  * kernel (MPT's loss_fn, fused_crossentropy). gathers_late: its backward_prefetch is BACKWARD_POST
@@ -143,7 +145,7 @@ static const struct framework frameworks[FRAMEWORK_KIND_COUNT] = {
     [FRAMEWORK_FSDP_COMPILED_2025] = {FSDP_COMPILED, .loss = LOSS_FUSED},
     [FRAMEWORK_HF_EAGER] = {HF_EAGER, .likely = true},
     [FRAMEWORK_HF_EAGER_2024] = {HF_EAGER},
-    [FRAMEWORK_COMPOSER] = {.loss = LOSS_FUSED, .has_communicators = true, .allocator_per_thousand = SEGMENTS,
+    [FRAMEWORK_COMPOSER] = {.loss = LOSS_FUSED, .metrics = 2, .has_communicators = true, .allocator_per_thousand = SEGMENTS,
         .gathers_take_share = true, .gathers_late = true, .casts_router = true, .packs_ahead = true, .keeps_wide = true},
     [FRAMEWORK_AA_SCALING] = {.sums_at_end = true, .blocks_sends = true, .sends_whole = true, .loss = LOSS_EAGER,
         .whole_logits = true, .keeps_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true,

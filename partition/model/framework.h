@@ -77,6 +77,7 @@ struct framework {
     /* One kernel each, else PyTorch's operators one by one. LayerNorm is one kernel everywhere. */
     bool fused_norm, fused_rope, fused_activation;
     enum loss_kernels loss;
+    int metrics; /* cross entropies that it computes of each micro-batch beside the loss, by PyTorch in fp32 */
     /* Each device of a tensor-parallel group gathers the logits of the whole vocabulary and computes
      * the loss of all of them. */
     bool whole_logits;
