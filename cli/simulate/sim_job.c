@@ -125,7 +125,7 @@ static enum status take_shares(const struct step_request *q, const struct job *j
 {
     if (q->share == 0)
         return (q->cut_text || q->order) && job->freeze.max_share > 0
-                   ? plan_set_shares(setting, job->freeze.max_share, plan, err)
+                   ? plan_leave_out(setting, job->freeze.max_share, plan, err)
                    : OK;
     shares_free(&plan->shares);
     const int passes = plan->num_stages * plan->microbatches.count;
@@ -144,6 +144,9 @@ enum status sim_step_of_job(const struct step_request *request, const struct job
         placed.pipeline.frozen = request->frozen;
         placed.pipeline.frozen_auto = false;
     }
+    if (request->cut_text && counts_are_fixed(job) && !job->pipeline.schedule_auto &&
+        !job_searches(job))
+        placed.freeze.max_share = 0; /* take_shares() solves for the cut */
     enum status rc = check_size(job, err);
     THEN(model_copy(&job->model, &a->model, err));
     THEN(cluster_copy(&job->cluster, &a->cluster, err));

@@ -607,13 +607,7 @@ static enum status leave_out(const struct job *job, const struct setting *settin
 {
     const int64_t whole_ns = result->plan.step_ns;
     int64_t step_ns = 0;
-    enum status rc = plan_set_shares(setting, job->freeze.max_share, &result->plan, err);
-    if (rc == OK && !result->plan.shares.share && result->plan.num_frozen_layers == 0)
-        return err_set(
-            err, ERR_INPUT,
-            "freeze.max_share %g: the backwards of model '%s' have no weight gradients to "
-            "leave out",
-            job->freeze.max_share, setting->model->name);
+    enum status rc = plan_leave_out(setting, job->freeze.max_share, &result->plan, err);
     const bool named = rc == OK && result->plan.shares.share && !greedy(job) &&
                        result->plan.schedule < SCHEDULE_SEARCH && !state->old;
     if (named)

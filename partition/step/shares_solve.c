@@ -530,3 +530,15 @@ enum status plan_set_shares(const struct setting *setting, double max_share, str
     schedule_clear(&full);
     return rc;
 }
+
+enum status plan_leave_out(const struct setting *setting, double max_share, struct plan *plan,
+                           struct err *err)
+{
+    const enum status rc = plan_set_shares(setting, max_share, plan, err);
+    return rc == OK && !plan->shares.share && plan->num_frozen_layers == 0
+               ? err_set(err, ERR_INPUT,
+                         "freeze.max_share %g: the backwards of model '%s' have no weight "
+                         "gradients to leave out",
+                         max_share, setting->model->name)
+               : rc;
+}

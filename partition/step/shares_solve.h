@@ -30,6 +30,10 @@ enum status shares_solve(const struct schedule *full, const struct workload *wor
                          const struct setting *setting, const struct plan *plan, double max_share,
                          struct freeze_shares *shares, struct err *err);
 
+/* plan_set_shares(). ERR_INPUT where no layer is frozen either and nothing can be left out. */
+enum status plan_leave_out(const struct setting *setting, double max_share, struct plan *plan,
+                           struct err *err);
+
 /* Give a plan its shares for freeze.max_share, and the step time and the memory that it has with
  * them. max_share 0: none. On failure the plan is unchanged. */
 enum status plan_set_shares(const struct setting *setting, double max_share, struct plan *plan,

@@ -360,6 +360,11 @@ expect "share: none" 0 '^step 33.0 ms' "$elapse" "${share[@]}"
 expect "share: half of each" 0 '^step 27.5 ms' "$elapse" "${share[@]}" --share 0.5
 expect "share: all" 0 '^without 100 % of the weight gradients' "$elapse" "${share[@]}" --share 1
 expect "share: half where it counts" 0 '^step 26.0 ms' "$elapse" "${share[@]}" --max-share 0.5
+expect "share: half where it counts, with a cut" 0 '^step 26.0 ms' "$elapse" "${share[@]}" --max-share 0.5 --cut 1,1,1,1
+nothing_sought() { ! "$elapse" "${share[@]}" --max-share 0.5 --cut 1,1,1,1 --json | grep -q '"searched"'; }
+verify "share: with a cut they are solved once" nothing_sought
+expect "share: with a cut, of no weight gradients" 2 'have no weight gradients to leave out' \
+    "$elapse" sim --step --model uniform:layers=2,bwd_weight=0 --stages 2 --microbatches 4 --cut 1,1 --max-share 0.5
 expect "share: too large" 2 'share must be 0..1, got 1.5' "$elapse" "${share[@]}" --share 1.5
 shares_add_up() {
     "$elapse" "${share[@]}" --max-share 0.5 --json | python3 -c "import json, sys; p = json.load(sys.stdin); s = p['shares']
