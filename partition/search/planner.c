@@ -25,6 +25,7 @@
 #define RECUT_OPS ((int64_t)1 << 20) /* ops that the judge may see for better cuts of a plan */
 #define RECUT_FIRST 8                /* of these for each candidate at first */
 #define RECUT_LAST 4                 /* candidates that have them all */
+#define VARY_SHARE 0.9               /* of the best rate, of candidates that are varied */
 #define BOOK_OPS ((int64_t)1 << 19)  /* of both, for the textbook plans of a layout */
 
 static int compare_counts(const void *left, const void *right)
@@ -628,19 +629,33 @@ enum status search_ask_one(struct search *search)
     return rc;
 }
 
+/* The fastest candidate by the judge that was not varied, if it is near the best; -1: none. */
+static int next_to_vary(const struct search *search)
+{
+    int next = -1;
+    double rate = VARY_SHARE * search_beat(search);
+    for (int i = 0; i < search->num_judged; i++) {
+        const struct judged *judged = &search->judged[i];
+        if (judged->asked_ns > 0 && !judged->varied &&
+            node_rate(&judged->node, judged->asked_ns) > rate) {
+            rate = node_rate(&judged->node, judged->asked_ns);
+            next = i;
+        }
+    }
+    return next;
+}
+
 enum status search_ask_more(struct search *search)
 {
     const int64_t most = search->asked_ops + BOOK_OPS;
-    int64_t asked_best;
-    int asked = 0;
+    int asked, next;
     search->until = 2 * search->ops + MORE_OPS;
-    enum status rc = OK;
-    do {
-        asked_best = search->judged[search->best].node.order;
-        rc = search_vary(search);
+    enum status rc = ask_round(search, false, &asked);
+    while (rc == OK && search->asked_ops < most && (next = next_to_vary(search)) >= 0 &&
+           search_goes_on(search)) {
+        rc = search_vary_one(search, next);
         THEN(ask_round(search, false, &asked));
-    } while (rc == OK && asked > 0 && search->asked_ops < most &&
-             search->judged[search->best].node.order != asked_best && search_goes_on(search));
+    }
     return rc == OK ? recut_shared(search, BOOK_OPS) : rc;
 }
 

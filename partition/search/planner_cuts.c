@@ -225,7 +225,7 @@ static enum status plain_cuts(struct search *search, int index, const struct bou
         search->cut[s] = first + (int)((int64_t)n * s / S);
     search_snap(search, S);
     enum status rc = trial->cut(search, index, shape, &better);
-    if (rc != OK)
+    if (rc != OK || (trial->shared && !trial_continues(search, index, trial)))
         return rc;
     int64_t *sizes = malloc((size_t)n * sizeof *sizes);
     if (!sizes)
@@ -241,7 +241,7 @@ static enum status plain_cuts(struct search *search, int index, const struct bou
     cut_clear(&cut);
     search_snap(search, S);
     rc = trial->cut(search, index, shape, &better);
-    if (rc != OK)
+    if (rc != OK || (trial->shared && !trial_continues(search, index, trial)))
         return rc;
     bound_balance(shape, search->cut);
     search_snap(search, S);
@@ -304,7 +304,8 @@ enum status search_recut_shared(struct search *search, int index, int64_t until)
     if (search_cut_given(search->options))
         return OK;
     enum status rc = search_shape(search, node, &shape);
-    THEN(plain_cuts(search, index, &shape, &trial));
+    if (trial_continues(search, index, &trial))
+        THEN(plain_cuts(search, index, &shape, &trial));
     THEN(has_cuts(search, node, FEW_CUTS) ? all_cuts(search, index, &shape, &trial)
                                           : climb(search, index, &shape, &trial));
     bound_shape_clear(&shape);

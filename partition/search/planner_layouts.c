@@ -525,8 +525,8 @@ struct books {
 /* Layouts whose fastest textbook plan is varied: once the textbooks are timed, and at the end. */
 #define FIRST_VARIED 4
 #define LAST_VARIED 16
-/* Layouts of whose plans the judge is asked about several. */
-#define BOOKS_ASKED 8
+/* The ops that the judge may see when it is asked about several plans of layouts. */
+#define BOOKS_OPS ((int64_t)1 << 22)
 
 static void note_book(struct books *books, const struct open_search *one)
 {
@@ -642,6 +642,7 @@ static enum status ask_books(struct solver *s, struct books *books)
     struct planner_result result = {0};
     struct open_search *next;
     enum status rc = done ? OK : err_nomem(s->err);
+    int64_t asked = 0;
     double rate = 0;
     for (int i = 0; i < books->num_open; i++)
         books->open[i].search.floor_rate = 0;
@@ -653,9 +654,9 @@ static enum status ask_books(struct solver *s, struct books *books)
         rate = fmax(rate, open_rate(next));
         note_book(books, next);
     }
-    for (int round = 0; round < BOOKS_ASKED && rc == OK && judge && !s->common.judged_enough &&
-                        (next = best_book(books, true, done));
-         round++) {
+    while (rc == OK && judge && asked < BOOKS_OPS && !s->common.judged_enough &&
+           (next = best_book(books, true, done))) {
+        const int64_t before = next->search.asked_ops;
         done[next - books->open] = true;
         set_common(s, false);
         next->search.floor_rate = BOOK_SHARE * rate;
@@ -665,6 +666,7 @@ static enum status ask_books(struct solver *s, struct books *books)
             err_copy(s->err, &next->why);
         s->evaluated += next->search.evaluated;
         next->search.evaluated = 0;
+        asked += next->search.asked_ops - before;
         if (rc == OK && open_rate(next) > rate)
             rc = spread_book(s, books, next);
         rate = fmax(rate, open_rate(next));

@@ -40,12 +40,8 @@ enum status search_init(struct search *search, struct search_common *common,
                         const struct planner_problem *problem,
                         const struct planner_options *options, struct err *err)
 {
-    *search = (struct search){.common = common,
-                              .problem = problem,
-                              .options = options,
-                              .best = -1,
-                              .varied = -1,
-                              .err = err};
+    *search = (struct search){
+        .common = common, .problem = problem, .options = options, .best = -1, .err = err};
     enum status rc = bound_table_init(&search->table, problem, err);
     if (rc != OK)
         return rc;

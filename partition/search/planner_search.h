@@ -45,6 +45,7 @@ struct judged {
     double share;        /* as memory_share in struct planner_progress */
     int64_t asked_ns;    /* the judge's step time of that cut; 0: not asked, -1: it does not fit */
     bool recut;          /* the judge chose the cut */
+    bool varied;         /* search_vary() has begun with it */
 };
 
 /* A cached result of bound_family_init(). The search returns to a family many times. */
@@ -99,7 +100,6 @@ struct search {
     double dropped_rate; /* with a judge: no candidate that was dropped exceeds this */
     double unseen_rate;  /* the watch ended search_seed(): search_ceiling(); else 0 */
     int best;            /* index into judged; -1: none */
-    int64_t varied;      /* order of the best node when search_vary() ended; -1: it has not */
     bool improving;      /* search_improve() is at work */
     bool asking;         /* ask_judge() has begun: `best` is the best by the judge's times */
     int64_t plain_best;  /* order of the best node without the judge; -1: none */
@@ -179,12 +179,13 @@ const struct textbook *textbook_list(int *num);
 /* Time the plans of the problem's layout that are in the textbook, and keep the fastest. The search
  * has passed search_open_bare(). */
 enum status search_textbook(struct search *search);
-/* Then vary the fastest one, as long as a variation is faster: other schedules, and lengths and micro-batch
- * counts next to its own. */
+/* Then vary the fastest one, as long as a variation is faster: other schedules, places and micro-batches, and
+ * lengths and replicas next to its own. */
 enum status search_vary(struct search *search);
+enum status search_vary_one(struct search *search, int index);
 static inline bool search_is_varied(const struct search *search)
 {
-    return search->best < 0 || search->judged[search->best].node.order == search->varied;
+    return search->best < 0 || search->judged[search->best].varied;
 }
 /* Time the plan of another layout, with its cut. The groups of devices and the items of both are alike. */
 enum status search_adopt(struct search *search, const struct judged *other);

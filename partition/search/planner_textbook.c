@@ -18,14 +18,14 @@ static const struct textbook textbooks[] = {
     {"ZeRO-1, pipelines",                0, false, false, SHARD_OPTIMIZER, false},
     {"Megatron-LM",                      1, false, false, SHARD_OPTIMIZER, false},
     {"Megatron-LM, half a node",         2, false, false, SHARD_OPTIMIZER, false},
+    {"long samples",                     1, false, true,  SHARD_OPTIMIZER, false},
+    {"long samples, half a node",        2, false, true,  SHARD_OPTIMIZER, false},
     {"Megatron-LM, a quarter of a node", 4, false, false, SHARD_OPTIMIZER, false},
     {"one Megatron-LM pipeline",         1, false, false, SHARD_NONE,      false},
     {"groups, FSDP",                     1, false, false, SHARD_WEIGHTS,   false},
     {"half groups, FSDP",                2, false, false, SHARD_WEIGHTS,   false},
     {"experts, ZeRO-1",                  0, true,  false, SHARD_OPTIMIZER, false},
     {"experts, FSDP",                    0, true,  false, SHARD_WEIGHTS,   false},
-    {"long samples",                     1, false, true,  SHARD_OPTIMIZER, false},
-    {"long samples, half a node",        2, false, true,  SHARD_OPTIMIZER, false},
     {"long samples, FSDP",               0, false, true,  SHARD_WEIGHTS,   false},
 };
 
@@ -317,35 +317,40 @@ static enum status time_kinds(struct search *search, struct node node)
     return rc;
 }
 
+enum status search_vary_one(struct search *search, int index)
+{
+    struct node node = search->judged[index].node;
+    const int K = node.num_ranks, R = node.num_pipelines;
+    const int64_t size = node.microbatches.size;
+    const int other[][2] = {
+        {2 * K, R / 2},
+        {K / 2, 2 * R},
+        {K,     R / 2},
+        {K,     2 * R},
+        {2 * K, R    },
+        {K / 2, R    },
+        {K + 1, R    },
+        {K - 1, R    }
+    };
+    node.first_item = NULL; /* the judged one owns it */
+    search->judged[index].varied = true;
+    enum status rc = time_kinds(search, node);
+    for (int64_t s = size > 1 ? size - 1 : 1; s <= size + 1 && rc == OK; s++)
+        rc = time_variation(search, &node, K, R, s);
+    for (int s = -1; s <= 1 && rc == OK; s++) {
+        const int64_t scaled = s < 0 ? size / 2 : size << s;
+        rc = time_variation(search, &node, K, R, scaled);
+        for (size_t i = 0; i < sizeof other / sizeof *other && rc == OK; i++)
+            rc = time_variation(search, &node, other[i][0], other[i][1], scaled);
+    }
+    return rc;
+}
+
 enum status search_vary(struct search *search)
 {
     enum status rc = OK;
-    while (rc == OK && !search_is_varied(search) && search_goes_on(search)) {
-        struct node node = search->judged[search->best].node;
-        const int K = node.num_ranks, R = node.num_pipelines;
-        const int64_t size = node.microbatches.size;
-        const int other[][2] = {
-            {2 * K, R / 2},
-            {K / 2, 2 * R},
-            {K,     R / 2},
-            {K,     2 * R},
-            {2 * K, R    },
-            {K / 2, R    },
-            {K + 1, R    },
-            {K - 1, R    }
-        };
-        node.first_item = NULL; /* the judged one owns it */
-        search->varied = node.order;
-        rc = time_kinds(search, node);
-        for (int64_t s = size > 1 ? size - 1 : 1; s <= size + 1 && rc == OK; s++)
-            rc = time_variation(search, &node, K, R, s);
-        for (int s = -1; s <= 1 && rc == OK; s++) {
-            const int64_t scaled = s < 0 ? size / 2 : size << s;
-            rc = time_variation(search, &node, K, R, scaled);
-            for (size_t i = 0; i < sizeof other / sizeof *other && rc == OK; i++)
-                rc = time_variation(search, &node, other[i][0], other[i][1], scaled);
-        }
-    }
+    while (rc == OK && !search_is_varied(search) && search_goes_on(search))
+        rc = search_vary_one(search, search->best);
     return rc;
 }
 
