@@ -67,30 +67,34 @@ static bool any_again(const struct plan *plan)
     return false;
 }
 
-/* Bisect for all ranks at once; their memory does not depend on each other's counts. */
+/* The layers of an open rank that a round asks about: none, which most ranks need, then all but one, because
+ * most of the others need all. */
+static int asked(const struct ranks *ranks, int k, int round)
+{
+    return round == 0 ? 0 : round == 1 ? ranks->high[k] - 1 : (ranks->low[k] + ranks->high[k]) / 2;
+}
+
+/* w was built with no layer that runs again. Bisect for all ranks at once; their memory does not depend on each other's counts. */
 static enum status bisect(const struct setting *setting, struct plan *plan,
                           const struct schedule *full, struct workload *w, struct ranks *ranks,
                           struct err *err)
 {
     enum status rc = OK;
-    for (bool first = true; rc == OK; first = false) {
+    for (int round = 0; rc == OK; round++) {
         bool open = false;
         for (int k = 0; k < plan->num_ranks; k++) {
             ranks->open[k] = ranks->high[k] - ranks->low[k] > 1;
             open = open || ranks->open[k];
             spread(plan, full->rank_of_stage, ranks->most, k,
-                   !ranks->open[k] ? ranks->high[k]
-                   : first         ? 0 /* most ranks need none, or all have one need */
-                                   : (ranks->low[k] + ranks->high[k]) / 2);
+                   ranks->open[k] ? asked(ranks, k, round) : ranks->high[k]);
         }
-        if (!open) /* w was built with no layer that runs again */
+        if (!open)
             return any_again(plan) ? workload_rebuild(setting, plan, w, err) : OK;
-        rc = workload_rebuild_bytes(setting, plan, ranks->open, w, err);
-        if (rc != OK)
-            return rc;
-        rc = schedule_memory_of(full, w, ranks->open, ranks->memory, err);
+        if (any_again(plan))
+            rc = workload_rebuild_bytes(setting, plan, ranks->open, w, err);
+        THEN(schedule_memory_of(full, w, ranks->open, ranks->memory, err));
         for (int k = 0; k < plan->num_ranks && rc == OK; k++) {
-            const int at = first ? 0 : (ranks->low[k] + ranks->high[k]) / 2;
+            const int at = asked(ranks, k, round);
             if (!ranks->open[k])
                 continue;
             if (ranks->memory[k] <= ranks->limit[k])
