@@ -582,7 +582,6 @@ enum status sim_args_read(const struct command *command, int argc, char **argv,
     return rc == OK ? check_options(args, err) : rc;
 }
 
-/* wall: sim/faults */
 /* Whether the run loses nodes. ERR_INPUT: it does not, and an option of such runs is given. */
 static enum status faults_asked(const struct sim_args *args, const struct job *job, bool *faults,
                                 struct err *err)
@@ -600,7 +599,29 @@ static enum status faults_asked(const struct sim_args *args, const struct job *j
     return err_set(err, ERR_INPUT, "--%s needs --faults%s", name,
                    strcmp(name, "threads") == 0 ? " or --sweep" : "");
 }
-/* wall end */
+
+static enum status no_faults(const struct command *command, const struct sim_args *args,
+                             struct job *job, struct err *err)
+{
+    (void)command;
+    (void)args;
+    err_set(err, ERR_INPUT, "%s: cluster.faults: this build simulates no run that loses nodes",
+            job->name);
+    err_hint(err, "--step and --sweep take such a job");
+    return ERR_INPUT;
+}
+
+/* A run that loses nodes, unless this build lacks them. */
+static enum status lose_nodes(const struct command *command, const struct sim_args *args,
+                              struct job *job, struct err *err)
+{
+    enum status (*run)(const struct command *, const struct sim_args *, struct job *,
+                       struct err *) = no_faults;
+    /* wall: sim/faults */
+    run = sim_faults;
+    /* wall end */
+    return run(command, args, job, err);
+}
 
 static enum status sweep(const struct command *command, const struct sim_args *args,
                          const struct job *job, struct err *err)
@@ -655,18 +676,14 @@ static enum status run_sim(const struct command *command, int argc, char **argv,
     request->order = args.schedule_csv ? &order : NULL;
     if (args.job_path || !sweeps)
         THEN(sim_job_load(&args, &job, err));
-    /* wall: sim/faults */
     bool faults = false;
     THEN(faults_asked(&args, &job, &faults, err));
-    /* wall end */
     if (rc != OK)
         goto out;
     if (sweeps)
         rc = sweep(command, &args, &job, err);
-    /* wall: sim/faults */
     else if (faults)
-        rc = sim_faults(command, &args, &job, err);
-    /* wall end */
+        rc = lose_nodes(command, &args, &job, err);
     else if (args.step)
         rc = one_step(command, &args, &job, err);
     else

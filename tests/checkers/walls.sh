@@ -27,7 +27,14 @@ without() { # WING: builds what is left, in $copy
         ! grep -rn "#include \"$folder/" "$copy"/{cli,exec,library,partition,profiles,sim} || return
     done
     make -C "$copy" --no-print-directory -j2 CUDA=0 WERROR=1 all || return
-    "$copy/build/bin/elapse" --help && "$copy/build/bin/elapse-exec" --help
+    "$copy/build/bin/elapse" --help && "$copy/build/bin/elapse-exec" --help || return
+    [ "$1" != sim/faults ] || refuses_faults
+}
+
+refuses_faults() { # a job whose cluster loses nodes is not simulated without
+    local job="$copy/faults.json"
+    echo '{"name":"j","model":"gpt2","train":{"max_steps":9},"cluster":{"preset":"a100-2x8","faults":{"restart":"60s"}}}' >"$job"
+    "$copy/build/bin/elapse" sim "$job" 2>&1 | tee /dev/stderr | grep -q 'cluster.faults: this build'
 }
 
 for wing in ${*:-$wings}; do
