@@ -175,6 +175,9 @@ struct elapse_plan_info {
     int64_t candidates; /* plans that the search compared; 0: read from a file */
     /* where no framework is named: the step under the fastest and the slowest one that people run; else 0 */
     int64_t framework_low_ns, framework_high_ns;
+    /* Where the step is expected by the errors of published runs of its kind; zeros: the times are not
+     * computed, or no run was published. */
+    int64_t step_band_ns[2];
 };
 ELAPSE_API void elapse_plan_info(const struct elapse_plan *plan, struct elapse_plan_info *info);
 
@@ -231,6 +234,7 @@ struct elapse_step_info {
     int extrapolated; /* not 0: a cost lies outside the range that was measured */
     /* where no framework is named: the step under the fastest and the slowest one that people run; else 0 */
     int64_t framework_low_ns, framework_high_ns;
+    int64_t step_band_ns[2]; /* as in struct elapse_plan_info */
 };
 ELAPSE_API void elapse_step_info(const struct elapse_step *step, struct elapse_step_info *info);
 
@@ -310,6 +314,7 @@ struct elapse_epoch {
     int64_t transition_ns; /* changes of plan, not in epoch_ns */
     int64_t eval_ns;
     double samples_per_s, bubble_fraction;
+    int64_t step_band_ns[2]; /* as in struct elapse_plan_info */
 };
 /* Epoch 0 to num_epochs - 1. ELAPSE_ERR_INPUT: there is no such epoch. */
 ELAPSE_API enum elapse_status elapse_run_epoch(const struct elapse_run *run, int index,

@@ -19,6 +19,21 @@ const char *elapse_version(void)
     return ELAPSE_VERSION;
 }
 
+struct step_band job_band(const struct elapse_job *job)
+{
+    const struct setting setting = {&job->job.model, &job->job.cluster, &job->cost.cost};
+    struct step_band band = {0};
+    cost_band(&job->cost, &setting, &band);
+    band.kind = NULL;
+    return band;
+}
+
+void band_out(const struct step_band *band, int64_t step_ns, int64_t ns[2])
+{
+    if (band->runs > 0)
+        step_band_ns(band, step_ns, ns);
+}
+
 void call_begin(struct call *call)
 {
     *call = (struct call){0};

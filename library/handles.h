@@ -23,6 +23,7 @@ struct elapse_plan {
     double samples_per_s;
     int64_t lower_bound_ns, candidates;
     struct framework_range range;
+    struct step_band band;
 };
 
 struct elapse_step {
@@ -30,11 +31,17 @@ struct elapse_step {
     double samples_per_s;
     struct framework_range range;
     bool extrapolated;
+    struct step_band band;
 };
 
 struct elapse_run {
     struct elastic_run run;
+    struct step_band band;
 };
+
+/* The band of a job's steps; runs 0: none. It has no name of a kind, which the job owns. */
+struct step_band job_band(const struct elapse_job *job);
+void band_out(const struct step_band *band, int64_t step_ns, int64_t ns[2]);
 
 /* From here to call_end() the calling thread reads and writes numbers as in the "C" locale. The
  * program's own locale stays. */

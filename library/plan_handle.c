@@ -51,7 +51,8 @@ enum elapse_status elapse_plan_find(struct elapse_job *job, const struct elapse_
                                     .samples_per_s = result.samples_per_s,
                                     .lower_bound_ns = result.lower_bound_ns,
                                     .candidates = result.candidates,
-                                    .range = range};
+                                    .range = range,
+                                    .band = job_band(job)};
         result.plan = (struct plan){0};
         result.stage_ns = NULL;
         *plan = got;
@@ -72,6 +73,7 @@ enum elapse_status elapse_plan_load(struct elapse_job *job, const char *path,
                          : err_nomem(&call.err);
     if (rc == OK) {
         got->samples_per_s = plan_samples_per_s(&got->plan, got->plan.step_ns);
+        got->band = job_band(job);
         *plan = got;
     } else {
         free(got);
@@ -111,6 +113,7 @@ void elapse_plan_info(const struct elapse_plan *plan, struct elapse_plan_info *i
         .candidates = plan->candidates,
     };
     range_ends(&plan->range, &ours.framework_low_ns, &ours.framework_high_ns);
+    band_out(&plan->band, p->step_ns, ours.step_band_ns);
     copy_out(&ours, sizeof ours, info);
 }
 

@@ -30,9 +30,11 @@ enum elapse_status elapse_run_simulate(struct elapse_job *job,
     copy_in(&options, sizeof options, given);
     struct elapse_run *got = calloc(1, sizeof *got);
     enum status rc = got ? simulate(job, &options, &got->run, &call.err) : err_nomem(&call.err);
-    if (rc == OK)
+    if (rc == OK) {
+        got->band = job_band(job);
         *run = got;
-    else
+    }
+    if (rc != OK)
         elapse_run_free(got);
     return call_end(&call, rc, error);
 }
@@ -66,7 +68,7 @@ enum elapse_status elapse_run_epoch(const struct elapse_run *run, int index,
     if (index < 0 || index >= run->run.num_epochs)
         return ELAPSE_ERR_INPUT;
     const struct elastic_epoch *e = &run->run.epochs[index];
-    const struct elapse_epoch ours = {
+    struct elapse_epoch ours = {
         .frozen_layers = e->frozen_layers,
         .pipeline_length = e->pipeline_length,
         .replicas = e->replicas,
@@ -84,6 +86,7 @@ enum elapse_status elapse_run_epoch(const struct elapse_run *run, int index,
         .samples_per_s = e->samples_per_s,
         .bubble_fraction = e->bubble_fraction,
     };
+    band_out(&run->band, e->step_ns, ours.step_band_ns);
     copy_out(&ours, sizeof ours, epoch);
     return ELAPSE_OK;
 }

@@ -27,6 +27,7 @@ static enum status simulate(const struct elapse_job *job, const struct plan *giv
     if (rc == OK)
         step->samples_per_s = plan_samples_per_s(&plan, step->result.step_ns);
     step->extrapolated = workload.extrapolated;
+    step->band = job_band(job);
     workload_clear(&workload);
     schedule_clear(&full);
     plan_clear(&plan);
@@ -79,6 +80,7 @@ void elapse_step_info(const struct elapse_step *step, struct elapse_step_info *i
         .extrapolated = step->extrapolated,
     };
     range_ends(&step->range, &ours.framework_low_ns, &ours.framework_high_ns);
+    band_out(&step->band, r->step_ns, ours.step_band_ns);
     copy_out(&ours, sizeof ours, info);
 }
 

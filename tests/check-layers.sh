@@ -108,8 +108,8 @@ cli/launch: base
 cli/plans: base
 cli/runs: base launch
 cli/simulate: base plans runs
-cli/figures: base runs simulate
-cli/faults: base simulate
+cli/figures: base plans runs simulate
+cli/faults: base plans simulate
 cli/frameworks: base plans simulate
 cli/commands: base launch plans runs simulate faults figures frameworks"
 wing_breaches() {

@@ -14,6 +14,7 @@
 #include "cli/base/fault_trace.h"
 #include "cli/base/threads.h"
 #include "cli/faults/restart_times.h"
+#include "cli/plans/band_show.h"
 #include "partition/base/arrays.h"
 #include "partition/base/units.h"
 #include "profiles/base/clock.h"
@@ -611,16 +612,19 @@ enum status sim_faults(const struct command *command, const struct sim_args *arg
         goto out;
     summarise(runs, count, &answer, totals);
     answer.wall_ns = clock_now_ns() - start;
+    const struct setting setting = {&job->model, &job->cluster, &q.cost.cost};
     if (args->json) {
         struct json *json = command_json(command);
         if (q.cost.note[0])
             json_add_string(json, "cost_note", q.cost.note);
         answer_json(json, &answer, set, job->cluster.price_per_hour, args->no_wall);
+        band_add(&setting, &q.cost, 0, json);
         rc = command_answer(json, err);
     } else {
         if (q.cost.note[0])
             printf("note: %s\n", q.cost.note);
         answer_print(&answer, set, job->cluster.price_per_hour, args->no_wall);
+        band_print(&setting, &q.cost, 0);
     }
     if (rc == OK && answer.done == 0)
         rc = err_set(err, ERR_INFEASIBLE, "the run never ends: %s",

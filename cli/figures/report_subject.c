@@ -4,6 +4,7 @@
 #include "cli/figures/report_freeze.h"
 #include "cli/figures/report_losses.h"
 #include "cli/figures/report_timeline.h"
+#include "cli/plans/band_show.h"
 
 #include <glob.h>
 #include <math.h>
@@ -238,6 +239,13 @@ static void put_speed(FILE *out, const struct subject *s, const struct verdict *
     else if (s->sim)
         page_put(out, "p", "A step takes %s (simulated), with a bubble of %.1f %%.",
                  format_ns(s->sim->step_ns, time, sizeof time), 100 * s->sim->bubble_fraction);
+    if (s->sim && s->cost) {
+        const struct setting setting = {s->model, s->cluster, &s->cost->cost};
+        char says[BAND_TEXT];
+        const char *band = band_text(&setting, s->cost, s->sim->step_ns, says, sizeof says);
+        if (*band)
+            page_put(out, "p", "%s.", band);
+    }
 }
 
 static void put_verdict(FILE *out, const struct subject *s, const struct verdict *v)

@@ -5,19 +5,12 @@
 #include "partition/base/units.h"
 #include "partition/cost/step_band.h"
 
-static bool has_band(const struct cost_handle *cost)
-{
-    return cost->cost.source == COST_KERNELS && !*cost->calibration.name;
-}
-
 void band_of_step(const struct setting *setting, const struct cost_handle *cost, int64_t step_ns,
                   int64_t ns[2])
 {
+    struct step_band band;
     ns[0] = ns[1] = 0;
-    if (!has_band(cost))
-        return;
-    const struct step_band band = step_band_of(setting->model, setting->cluster);
-    if (band.runs > 0)
+    if (cost_band(cost, setting, &band) && band.runs > 0)
         step_band_ns(&band, step_ns, ns);
 }
 
@@ -31,9 +24,9 @@ void band_add_ns(const int64_t ns[2], struct json *json)
 void band_add(const struct setting *setting, const struct cost_handle *cost, int64_t step_ns,
               struct json *json)
 {
-    if (!has_band(cost))
+    struct step_band band;
+    if (!cost_band(cost, setting, &band))
         return;
-    const struct step_band band = step_band_of(setting->model, setting->cluster);
     struct json *runs = json_add_object(json, "published_runs");
     json_add_string(runs, "models", band_class_names[band.models]);
     json_add_int(runs, "runs", band.runs);
@@ -52,20 +45,30 @@ void band_add(const struct setting *setting, const struct cost_handle *cost, int
     band_add_ns(ns, json);
 }
 
+const char *band_text(const struct setting *setting, const struct cost_handle *cost,
+                      int64_t step_ns, char *text, size_t size)
+{
+    char says[256], low[32], high[32];
+    int64_t ns[2];
+    struct step_band band;
+    if (!cost_band(cost, setting, &band))
+        return "";
+    if (band.runs == 0)
+        return "no published run of its kind says how far off this is";
+    step_band_ns(&band, step_ns, ns);
+    step_band_text(&band, says, sizeof says);
+    if (step_ns == 0)
+        snprintf(text, size, "%s", says);
+    else
+        snprintf(text, size, "%s to %s: %s", format_ns(ns[0], low, sizeof low),
+                 format_ns(ns[1], high, sizeof high), says);
+    return text;
+}
+
 void band_print(const struct setting *setting, const struct cost_handle *cost, int64_t step_ns)
 {
-    char text[256], low[32], high[32];
-    int64_t ns[2];
-    if (!has_band(cost))
-        return;
-    const struct step_band band = step_band_of(setting->model, setting->cluster);
-    if (band.runs == 0) {
-        printf("no published run of its kind says how far off this is\n");
-        return;
-    }
-    step_band_ns(&band, step_ns, ns);
-    if (step_ns > 0)
-        printf("%s to %s: ", format_ns(ns[0], low, sizeof low),
-               format_ns(ns[1], high, sizeof high));
-    printf("%s\n", step_band_text(&band, text, sizeof text));
+    char text[BAND_TEXT];
+    const char *line = band_text(setting, cost, step_ns, text, sizeof text);
+    if (*line)
+        printf("%s\n", line);
 }

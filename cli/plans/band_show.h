@@ -15,5 +15,9 @@ void band_of_step(const struct setting *setting, const struct cost_handle *cost,
                   int64_t ns[2]);
 void band_add_ns(const int64_t ns[2], struct json *json);
 void band_print(const struct setting *setting, const struct cost_handle *cost, int64_t step_ns);
+/* That line; "": nothing. */
+enum { BAND_TEXT = 352 };
+const char *band_text(const struct setting *setting, const struct cost_handle *cost,
+                      int64_t step_ns, char *text, size_t size);
 
 #endif

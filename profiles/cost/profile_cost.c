@@ -164,6 +164,15 @@ void profile_cost_free(struct profile_cost *ctx)
     free(ctx);
 }
 
+bool cost_band(const struct cost_handle *handle, const struct setting *setting,
+               struct step_band *band)
+{
+    if (handle->cost.source != COST_KERNELS || *handle->calibration.name)
+        return false;
+    *band = step_band_of(setting->model, setting->cluster);
+    return true;
+}
+
 void cost_handle_clear(struct cost_handle *handle)
 {
     profile_cost_free(handle->ctx);

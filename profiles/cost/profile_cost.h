@@ -13,6 +13,7 @@
 
 #include "partition/cost/calibration.h"
 #include "partition/cost/cost.h"
+#include "partition/cost/step_band.h"
 #include "partition/plan/job.h"
 #include "profiles/store/profile.h"
 #include "profiles/store/store.h"
@@ -32,6 +33,11 @@ struct cost_handle {
     struct calibration calibration; /* name "": none */
 };
 void cost_handle_clear(struct cost_handle *handle);
+
+/* The band of published runs around steps of these costs. false: they have none, because they are not
+ * those of kernels, or a calibration has an interval of its own. */
+bool cost_band(const struct cost_handle *handle, const struct setting *setting,
+               struct step_band *band);
 
 /* The rows of the profiles to use. 0 or NULL: any, the nearest first. */
 struct cost_query {

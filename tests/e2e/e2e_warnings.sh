@@ -24,6 +24,14 @@ same_band() { # plan, its step in sim, a sweep
 verify "the band is one in plan, sim and a sweep" same_band
 expect "a run has it as a share" 0 '^[0-9]+ published runs of its kind \(dense models, megatron-te on h100\) read' \
     "$elapse" sim "$tmp/band.json" --set data.train_samples=64 --no-wall
+faults_too() { # the band of sim --faults is that of the run
+    local ask=(sim "$tmp/band.json" --set data.train_samples=64 --json) runs='"published_runs":[{][^}]*[}]'
+    [ "$("$elapse" "${ask[@]}" | grep -o "$runs")" = "$("$elapse" "${ask[@]}" --faults node_per_hour=0.01 --seeds 3 | grep -o "$runs")" ] &&
+        "$elapse" "${ask[@]:0:4}" --faults node_per_hour=0.01 --seeds 3 | grep -E '^[0-9]+ published runs of its kind .* read'
+}
+verify "a run that loses nodes has it too" faults_too
+band_page() { "$elapse" report "$tmp/band.json" --set data.train_samples=64 -o "$tmp/band.html" && grep -F "<p>$(grep 'published runs' "$tmp/band.txt").</p>" "$tmp/band.html"; }
+verify "a report has the line of its plan" band_page
 expect "images have no published runs, which is said" 0 '^no published run of its kind' "$elapse" plan --model vit-b16 --cluster h100-1x2
 no_band() { ! "$elapse" "$@" | grep -q published.runs; }
 verify "constants have no band" no_band sim --step --model uniform:layers=4,fwd=1ms,bwd_input=1ms,bwd_weight=1ms,act=1,params=1 --cluster 1x2 \

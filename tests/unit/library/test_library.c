@@ -258,6 +258,38 @@ static void structs__may_be_shorter_or_longer(void **state)
     elapse_job_free(job);
 }
 
+/* A plan, its step and the first epoch of its run have the band of published runs, by computed times alone. */
+static void steps__have_the_band_of_published_runs(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct elapse_job *job = parse(i ? small_job : gpt_job);
+        struct elapse_plan *plan = find(job);
+        struct elapse_step *step = NULL;
+        struct elapse_run *run = NULL;
+        struct elapse_plan_info p = {.size = sizeof p};
+        struct elapse_step_info s = {.size = sizeof s};
+        struct elapse_epoch e = {.size = sizeof e};
+        assert_int_equal(elapse_step_simulate(job, plan, NULL, &step, NULL), ELAPSE_OK);
+        assert_int_equal(elapse_run_simulate(job, NULL, &run, NULL), ELAPSE_OK);
+        elapse_plan_info(plan, &p);
+        elapse_step_info(step, &s);
+        assert_int_equal(elapse_run_epoch(run, 0, &e), ELAPSE_OK);
+        const int64_t *bands[] = {p.step_band_ns, s.step_band_ns, e.step_band_ns};
+        const int64_t steps[] = {p.step_ns, s.step_ns, e.step_ns};
+        for (int b = 0; b < 3; b++) {
+            const double low = (double)bands[b][0] / (double)steps[b],
+                         high = (double)bands[b][1] / (double)steps[b];
+            assert_float_equal(low, (double)bands[0][0] / (double)steps[0], 1e-6);
+            assert_true(i ? high == 0 : low > 0.5 && low < 1.1 && high > low && high < 2);
+        }
+        elapse_run_free(run);
+        elapse_step_free(step);
+        elapse_plan_free(plan);
+        elapse_job_free(job);
+    }
+}
+
 /* The figures of a job, as one thread works them out. */
 static void *figures(void *text)
 {
@@ -518,6 +550,7 @@ int main(void)
         cmocka_unit_test(a_run__is_its_epochs),
         cmocka_unit_test(a_plan__goes_through_a_file),
         cmocka_unit_test(failures__say_what_and_leave_the_pointer),
+        cmocka_unit_test(steps__have_the_band_of_published_runs),
         cmocka_unit_test(structs__may_be_shorter_or_longer),
         cmocka_unit_test(threads__with_their_own_handles_get_equal_answers),
         cmocka_unit_test(a_decimal_comma_of_the_program__changes_nothing),
