@@ -246,10 +246,8 @@ enum status figure_throughput(struct figure_call *call, struct err *err)
     }
     const double tokens = figure_tokens(call);
     const struct subject *first = &call->subjects[0];
-    if (call->num_args == 1 && first->kind == SUBJECT_JOB &&
-        first->job.freeze.policy != FREEZE_NONE) {
-        const struct job fixed = job_as_static(&first->job);
-        const enum status rc = subject_rate(first, &fixed, NULL, &level, err);
+    if (call->num_args == 1 && first->kind == SUBJECT_JOB) {
+        const enum status rc = subject_static_rate(first, NULL, &level, err);
         if (rc != OK)
             return rc;
         level *= tokens;

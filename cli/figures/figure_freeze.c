@@ -167,8 +167,7 @@ enum status figure_breakdown(struct figure_call *call, struct err *err)
     if (s->job.freeze.policy == FREEZE_NONE)
         return err_set(err, ERR_INFEASIBLE,
                        "%.200s freezes nothing: there are no parts to switch off", s->path);
-    const struct job without = job_as_static(&s->job);
-    enum status rc = subject_rate(s, &without, NULL, &fixed, err);
+    enum status rc = subject_static_rate(s, NULL, &fixed, err);
     for (int v = 0; rc == OK && v < NUM_VARIANTS; v++) {
         struct job job = s->job; /* borrows everything */
         job.elastic.auto_dp = job.elastic.auto_dp && !variants[v].no_replicas;

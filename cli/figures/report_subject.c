@@ -110,9 +110,8 @@ enum status verdict_find(struct subject *s, struct verdict *v, struct err *err)
                                               COMPARISON_NOISY * (double)s->replay.real_step_ns;
     if (s->sim && s->kind == SUBJECT_PLAN)
         v->samples_per_s = step_answer_samples_per_s(&s->answer);
-    const struct job fixed = job_as_static(s->kind == SUBJECT_RUN ? &s->replay.job : &s->job);
     if (s->sim && predicts(s))
-        subject_rate(s, &fixed, &s->cost->cost, &v->static_samples_per_s, NULL);
+        subject_static_rate(s, &s->cost->cost, &v->static_samples_per_s, NULL);
     predict_baseline(s, v);
     return OK;
 }

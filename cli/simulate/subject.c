@@ -193,16 +193,39 @@ enum status subject_simulate(struct subject *s, struct err *err)
     }
 }
 
-enum status subject_rate(const struct subject *s, const struct job *job, const struct cost *cost,
-                         double *samples_per_s, struct err *err)
+/* plan NULL: the best one. */
+static enum status rate_of(const struct subject *s, const struct job *job, const struct cost *cost,
+                           const struct plan *plan, double *samples_per_s, struct err *err)
 {
     struct step_request request;
     struct elastic_run run = {0};
     step_request_init(&request);
     request.db_path = s->options.db_path;
-    const enum status rc = simulate_job(&request, job, cost, NULL, &run, err);
+    const enum status rc = simulate_job(&request, job, cost, plan, &run, err);
     *samples_per_s = run.total_ns > 0 ? (double)run.samples * 1e9 / (double)run.total_ns : NAN;
     elastic_run_clear(&run);
+    return rc;
+}
+
+enum status subject_rate(const struct subject *s, const struct job *job, const struct cost *cost,
+                         double *samples_per_s, struct err *err)
+{
+    return rate_of(s, job, cost, NULL, samples_per_s, err);
+}
+
+enum status subject_static_rate(const struct subject *s, const struct cost *cost,
+                                double *samples_per_s, struct err *err)
+{
+    const struct job *job = s->kind == SUBJECT_RUN ? &s->replay.job : &s->job;
+    const struct job fixed = job_as_static(job);
+    double given = NAN;
+    *samples_per_s = NAN;
+    if (job->freeze.policy == FREEZE_NONE)
+        return OK;
+    const enum status rc = subject_rate(s, &fixed, cost, samples_per_s, err);
+    if (rc == OK && s->kind == SUBJECT_JOB && s->options.plan_path && s->plan)
+        rate_of(s, &fixed, cost, s->plan, &given, NULL); /* it may begin with frozen layers */
+    *samples_per_s = fmax(*samples_per_s, given);
     return rc;
 }
 

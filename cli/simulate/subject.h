@@ -67,6 +67,11 @@ enum status subject_epochs(struct subject *subject, struct err *err);
 enum status subject_rate(const struct subject *subject, const struct job *job,
                          const struct cost *cost, double *samples_per_s, struct err *err);
 
+/* That of the best static plan without freezing: of the search, or the job's --plan if that is faster. NaN:
+ * the job freezes nothing. */
+enum status subject_static_rate(const struct subject *subject, const struct cost *cost,
+                                double *samples_per_s, struct err *err);
+
 /* The measured ops of one step of a run: that of the replay, else the last recorded one. rows is
  * borrowed from the subject. *n 0: none was recorded. */
 enum status subject_real_ops(struct subject *subject, const struct op_row **rows, int64_t *n,

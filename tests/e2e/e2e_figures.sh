@@ -189,6 +189,8 @@ page() {
 page "a report of a job" 'small would train vit-tiny' 'nothing was run' 'best static plan' 'K = 4, R = 2' 'bubble' 'frozen prefix F' 'rank 3: at most' 'from device' '[0-9]+ items' -- "$job"
 "$elapse" sim examples/paper/vit.json --record "$tmp/paper.db" >/dev/null
 page "of a job with a baseline: the factor of \`elapse sim\`" 'Throughput: 860.5 samples' '2.75 times as fast as the job.s baseline' -- examples/paper/vit.json
+stays_silent() { "$elapse" report "$job" --set freeze.policy=none -o "$tmp/none.html" && texts "$tmp/none.html" | grep -v '^the fastest plan' >"$tmp/words" && ! grep 'static plan without' "$tmp/words"; }
+verify "of a job that freezes nothing: nothing of a best static plan" stays_silent
 page "of its record: as many samples" 'Throughput: 860.5 samples' -- "$tmp/paper.db"
 page "of a recorded simulation" 'small was simulated: [0-9]+ steps' -- "$tmp/sims.db"
 page "of a plan file" 'A plan for vit-tiny' -- "$tmp/plan.json"
