@@ -7,6 +7,7 @@
 #   FILE=PAGES tests/docs.sh   those pages; without it the reduced form runs README.md, the tutorial and commands.md, and
 #                          leaves the others to e2e_pages.sh and e2e_what_if.sh
 #   tests/docs.sh full     as they stand (make test-docs)
+#   KEEP=FOLDER            with docs/gallery.md among the pages: keeps what it draws (tests/bench/gallery.py)
 #   tests/docs.sh write    and put what commands print now into the pages (review the diff)
 #
 # A comment on the line before a block steers it:
@@ -24,9 +25,12 @@ begin
 mode=${1:-reduced}
 if git rev-parse -q --verify HEAD >/dev/null 2>&1; then
     check "figures of speed are no older than they say" python3 tests/bench/speed_table.py check
+    check "the gallery is no older than it says" python3 tests/bench/gallery.py check
 else
     skip "figures of speed are no older than they say" "no history here"
+    skip "the gallery is no older than it says" "no history here"
 fi
+check "the factor of README's first picture is that of the simulator" python3 tests/bench/gallery.py factor
 root=$PWD
 export PATH="$(dirname "$elapse"):$PATH"
 
@@ -108,6 +112,7 @@ pages="README.md $(grep -l '^```sh' docs/*.md examples/*/README.md)"
 for page in ${FILE:-$pages}; do
     run_page "$page"
 done
+[ -z "${KEEP:-}" ] || cp -rL "$tmp/docs-gallery.md/work/." "$KEEP/"
 grep -nE '^    (elapse|make|build/bin/elapse)( |$)' README.md docs/*.md examples/*/README.md >"$tmp/indented"
 report $(($? == 0)) "no page has commands in an indented block, which would not run here" <"$tmp/indented"
 finish

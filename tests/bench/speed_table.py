@@ -102,4 +102,5 @@ def main():
         sys.exit(f"speed_table.py: {why}")
 
 
-main()
+if __name__ == "__main__":
+    main()
