@@ -256,12 +256,13 @@ static enum status show(const struct command *command, const char *text, bool as
 }
 
 #define MACHINE(type, member, ...) COLUMN(machine, #member, type, member, __VA_ARGS__)
-static const struct row_table machine_table = ROW_TABLE(
-    machine, MACHINE(STRING, name, SHOWN("machine", -18)),
-    MACHINE(STRING, kind, SHOWN(" kind", -8)), MACHINE(INT, devices, SHOWN(" devices", 7)),
-    MACHINE(REAL, uplink_bytes_per_s, SHOWN(" uplink GB/s", 12), .scale = 1e-9),
-    MACHINE(REAL, nic_bytes_per_s, SHOWN(" nic GB/s", 12), .scale = 1e-9),
-    MACHINE(STRING, source, SHOWN("  source", 0)));
+static const struct row_table machine_table =
+    ROW_TABLE(machine, MACHINE(STRING, name, SHOWN("machine", -18)),
+              MACHINE(STRING, kind, SHOWN(" kind", -8), .leaves = 3),
+              MACHINE(INT, devices, SHOWN(" devices", 7), .leaves = 4),
+              MACHINE(REAL, uplink_bytes_per_s, SHOWN(" uplink GB/s", 12), .scale = 1e-9),
+              MACHINE(REAL, nic_bytes_per_s, SHOWN(" nic GB/s", 12), .leaves = 2, .scale = 1e-9),
+              MACHINE(STRING, source, SHOWN("  source", 0), .max = 64, .leaves = 1));
 
 static enum status list_machines(const struct command *command, bool as_json, struct err *err)
 {

@@ -52,14 +52,16 @@ static const char *known_sim(const void *row, char *buf, size_t size)
 
 #define TIMED(type, name, member, ...) COLUMN(timed, name, type, member, __VA_ARGS__)
 #define BOTH_TIMES(what)                                                                           \
-    TIMED(STRING, what, name, SHOWN(what, -10)), TIMED(INT, "count", t.count, SHOWN(" count", 6)), \
+    TIMED(STRING, what, name, SHOWN(what, -10)),                                                   \
+        TIMED(INT, "count", t.count, SHOWN(" count", 6), .leaves = 11),                            \
         TIMED(INT, "real_ns", t.real_ns, SHOWN(" measured", 12), .text = known_real),              \
         TIMED(INT, "sim_ns", t.sim_ns, SHOWN(" simulated", 12), .text = known_sim),                \
         TIMED(REAL, "error", error, SHOWN(" error", 8), .text = timed_error)
 static const struct row_table op_table = ROW_TABLE(timed, BOTH_TIMES("op"));
-static const struct row_table message_table = ROW_TABLE(
-    timed, BOTH_TIMES("message"), TIMED(INT, "compared", t.num_known, SHOWN(" compared", 9)),
-    TIMED(INT, "posting_ns", t.post_ns, SHOWN(" posting", 12)));
+static const struct row_table message_table =
+    ROW_TABLE(timed, BOTH_TIMES("message"),
+              TIMED(INT, "compared", t.num_known, SHOWN(" compared", 9), .leaves = 10),
+              TIMED(INT, "posting_ns", t.post_ns, SHOWN(" posting", 12), .leaves = 9));
 
 /* Add a row to n others, if there are such ops. Returns how many there are then. */
 static int add_timed(struct timed *rows, int n, const char *name, struct message_times t,
@@ -105,23 +107,28 @@ static const struct row_table config_table = ROW_TABLE(
     comparison, CONFIG(INT, "pipeline_length", num_ranks, SHOWN("K", 3)),
     CONFIG(INT, "replicas", num_replicas, SHOWN(" R", 3)),
     CONFIG(INT, "microbatches", num_microbatches, SHOWN(" M", 4)), CONFIG(INT, "batch", batch),
-    CONFIG(INT, "frozen_layers", num_frozen_layers, SHOWN(" F", 3)),
-    CONFIG(NAME, "frozen", frozen, SHOWN(" frozen", -7), .names = frozen_placement_names,
-           .text = frozen_cell),
-    CONFIG(NAME, "schedule", schedule, SHOWN(" schedule", -12), .names = schedule_names),
-    CONFIG(NAME, "recompute", recompute, SHOWN(" recompute", -11), .names = recompute_mode_names),
+    CONFIG(INT, "frozen_layers", num_frozen_layers, SHOWN(" F", 3), .leaves = 7),
+    CONFIG(NAME, "frozen", frozen, SHOWN(" frozen", -7), .leaves = 6,
+           .names = frozen_placement_names, .text = frozen_cell),
+    CONFIG(NAME, "schedule", schedule, SHOWN(" schedule", -12), .leaves = 8,
+           .names = schedule_names),
+    CONFIG(NAME, "recompute", recompute, SHOWN(" recompute", -11), .leaves = 5,
+           .names = recompute_mode_names),
     CONFIG(INT, "runs", num_runs), CONFIG(INT, "steps", num_steps),
     CONFIG(INT, "real_step_ns", real_step_ns, SHOWN(" measured", 12)),
-    CONFIG(INT, "real_p10_ns", real_p10_ns, SHOWN(" p10", 12)),
-    CONFIG(REAL, "spread", spread, SHOWN(" spread", 8), .format = "%.1f %%", .scale = 100),
+    CONFIG(INT, "real_p10_ns", real_p10_ns, SHOWN(" p10", 12), .leaves = 3),
+    CONFIG(REAL, "spread", spread, SHOWN(" spread", 8), .leaves = 4, .format = "%.1f %%",
+           .scale = 100),
     CONFIG(REAL, "noise", noise), CONFIG(BOOL, "noisy", noisy),
     CONFIG(INT, "sim_step_ns", sim_step_ns, SHOWN(" simulated", 12)),
     CONFIG(REAL, "error", error, SHOWN(" error", 8), .text = step_error),
     CONFIG(REAL, "real_bubble_fraction", real_bubble),
     CONFIG(REAL, "sim_bubble_fraction", sim_bubble),
-    CONFIG(INT, "real_peak_bytes", real_peak_bytes, SHOWN(" peak", 10), .flags = MEMBER_KNOWN),
+    CONFIG(INT, "real_peak_bytes", real_peak_bytes, SHOWN(" peak", 10), .leaves = 2,
+           .flags = MEMBER_KNOWN),
     CONFIG(INT, "sim_peak_bytes", sim_peak_bytes, .flags = MEMBER_KNOWN),
-    CONFIG(REAL, "peak_error", peak_error, SHOWN(" error", 8), .format = "%+.1f %%", .scale = 100),
+    CONFIG(REAL, "peak_error", peak_error, SHOWN(" error", 8), .leaves = 1, .format = "%+.1f %%",
+           .scale = 100),
     CONFIG(NAME, "cost_source", cost, .names = cost_source_names),
     CONFIG(TEXT, "cost_label", cost_label), CONFIG(BOOL, "extrapolated", extrapolated));
 

@@ -16,13 +16,14 @@ static const char *work_text(const void *row, char *buf, size_t size)
 }
 
 #define ITEM(type, member, ...) COLUMN(item, #member, type, member, __VA_ARGS__)
-static const struct row_table item_table =
-    ROW_TABLE(item, ITEM(TEXT, name, SHOWN("  name", -12)),
-              ITEM(NAME, kind, SHOWN(" kind", -10), .names = item_kind_names),
-              ITEM(INT, layer, SHOWN(" layer", 5)), ITEM(INT, params, SHOWN(" params", 14)),
-              ITEM(INT, tied_params, .flags = MEMBER_OPTIONAL),
-              ITEM(INT, fwd_flops, SHOWN(" work", 12), .text = work_text),
-              ITEM(INT, act_bytes, SHOWN(" act", 10)), ITEM(INT, stash_bytes, SHOWN(" stash", 10)));
+static const struct row_table item_table = ROW_TABLE_BESIDES(
+    4, item, ITEM(TEXT, name, SHOWN("  name", -12)),
+    ITEM(NAME, kind, SHOWN(" kind", -10), .leaves = 1, .names = item_kind_names),
+    ITEM(INT, layer, SHOWN(" layer", 5), .leaves = 2), ITEM(INT, params, SHOWN(" params", 14)),
+    ITEM(INT, tied_params, .flags = MEMBER_OPTIONAL),
+    ITEM(INT, fwd_flops, SHOWN(" fwd GFLOP", 12), .leaves = 4, .text = work_text),
+    ITEM(INT, act_bytes, SHOWN(" act", 10), .leaves = 3),
+    ITEM(INT, stash_bytes, SHOWN(" stash", 10), .leaves = 5));
 static const struct row_table opaque_table =
     ROW_TABLE(item, ITEM(INT, fwd_ns), ITEM(INT, bwd_input_ns), ITEM(INT, bwd_weight_ns),
               ITEM(INT, bwd_rest_ns), ITEM(INT, fwd_stash_ns), ITEM(INT, update_ns));
@@ -61,17 +62,22 @@ static void print_table(const struct model *model)
 {
     const char *per = model->per_microbatch ? "micro-batch" : "sample";
     char act[32];
-    bool opaque = model->items[0].kind == ITEM_OPAQUE;
+    struct member columns[ROW_COLUMNS];
+    const struct row_table table = row_table_without(&item_table, 0, columns);
+    for (int c = 0; c < table.num_columns; c++)
+        if (columns[c].text == work_text && model->items[0].kind == ITEM_OPAQUE)
+            columns[c].head = " forward";
     printf("%s: %s, %s, %lld parameters; sizes per %s\n\n", model->name,
            COUNT_TEXT(model->num_items, "item"), COUNT_TEXT(model->num_layers, "layer"),
            (long long)model_total_params(model), per);
     if (model->note[0])
         printf("note: %s\n\n", model->note);
-    printf("%4s  %-12s %-10s %5s %14s %12s %10s %10s\n", "item", "name", "kind", "layer", "params",
-           opaque ? "forward" : "fwd GFLOP", "act", "stash");
+    printf("item");
+    row_print_head(stdout, &table);
+    putchar('\n');
     for (int i = 0; i < model->num_items; i++) {
         printf("%4d", i);
-        row_print(stdout, &item_table, &model->items[i]);
+        row_print(stdout, &table, &model->items[i]);
         putchar('\n');
     }
     for (int e = 0; e < model->num_skips; e++)

@@ -37,12 +37,14 @@ static enum status open_store(const struct request *q, enum store_mode mode, boo
 
 #define LISTED(member, ...) COLUMN(profile_info, #member, TEXT, member, __VA_ARGS__)
 static const struct row_table list_table = ROW_TABLE(
-    profile_info, LISTED(name, SHOWN("profile", -20)), LISTED(source, SHOWN(" source", -10)),
-    LISTED(device_kind, SHOWN(" device", -12)), LISTED(device_name), LISTED(host),
-    LISTED(measured_at), COLUMN(profile_info, "rows", INT, num_rows, SHOWN(" rows", 6)),
-    COLUMN(profile_info, NULL, TEXT, measured_at, SHOWN("  measured at", -20),
+    profile_info, LISTED(name, SHOWN("profile", -20)),
+    LISTED(source, SHOWN(" source", -10), .leaves = 3),
+    LISTED(device_kind, SHOWN(" device", -12), .leaves = 5), LISTED(device_name), LISTED(host),
+    LISTED(measured_at),
+    COLUMN(profile_info, "rows", INT, num_rows, SHOWN(" rows", 6), .leaves = 2),
+    COLUMN(profile_info, NULL, TEXT, measured_at, SHOWN("  measured at", -20), .leaves = 4,
            .flags = MEMBER_KNOWN),
-    COLUMN(profile_info, NULL, TEXT, host, SHOWN(" host", 0), .flags = MEMBER_KNOWN));
+    COLUMN(profile_info, NULL, TEXT, host, SHOWN(" host", 0), .leaves = 1, .flags = MEMBER_KNOWN));
 
 static enum status run_list(const struct request *q, struct err *err)
 {

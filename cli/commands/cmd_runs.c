@@ -23,11 +23,12 @@ static const char *total_of(const void *row, char *buf, size_t size)
 #define RUN(type, member, ...) COLUMN(run_info, #member, type, member, __VA_ARGS__)
 static const struct row_table run_table = ROW_TABLE(
     run_info, COLUMN(run_info, "run", INT, id, SHOWN("run", 5)),
-    COLUMN(run_info, "kind", OTHER, simulated, SHOWN("  kind", -9), .text = kind_of),
-    RUN(TEXT, name, SHOWN(" name", -24)), RUN(TEXT, started_at, SHOWN(" started at", -20)),
-    RUN(TEXT, host), RUN(TEXT, cost_source), RUN(INT, num_devices), RUN(BOOL, finished),
-    RUN(INT, total_ns, SHOWN(" total", 12), .text = total_of),
-    COLUMN(run_info, NULL, TEXT, cost_source, SHOWN("  costs", 0)));
+    COLUMN(run_info, "kind", OTHER, simulated, SHOWN("  kind", -9), .leaves = 3, .text = kind_of),
+    RUN(TEXT, name, SHOWN(" name", -24)),
+    RUN(TEXT, started_at, SHOWN(" started at", -20), .leaves = 2), RUN(TEXT, host),
+    RUN(TEXT, cost_source), RUN(INT, num_devices), RUN(BOOL, finished),
+    RUN(INT, total_ns, SHOWN(" total", 12), .leaves = 4, .text = total_of),
+    COLUMN(run_info, NULL, TEXT, cost_source, SHOWN("  costs", 0), .leaves = 1));
 
 #define CHANGE(name, type, member) COLUMN(transition_row, name, type, member)
 static const struct row_table change_table =

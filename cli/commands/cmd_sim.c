@@ -120,13 +120,30 @@ static void add_inputs(struct json *json, const struct step_answer *a,
 }
 
 #define DEVICE(type, member, ...) COLUMN(sim_device, #member, type, member, __VA_ARGS__)
-static const struct row_table device_table = ROW_TABLE(
-    sim_device, DEVICE(INT, device, SHOWN("device", 6)),
-    COLUMN(sim_device, NULL, INT, rank, SHOWN(" rank", 4)),
-    DEVICE(INT, replica, SHOWN(" replica", 7)), DEVICE(INT, rank),
-    DEVICE(INT, busy_ns, SHOWN(" busy", 12)), DEVICE(INT, idle_ns, SHOWN(" idle", 12)),
-    DEVICE(INT, first_ns), DEVICE(INT, last_ns), DEVICE(INT, peak_bytes, SHOWN(" peak", 12)),
-    COLUMN(sim_device, NULL, INT, peak_live, SHOWN(" live", 5)));
+static const char *causes_text(const void *row, char *buf, size_t size)
+{
+    const struct sim_device *d = row;
+    size_t used = 0;
+    *buf = '\0';
+    for (int c = 0; c < IDLE_CAUSE_COUNT && used < size; c++)
+        if (d->idle_cause_ns[c] > 0)
+            used += (size_t)snprintf(buf + used, size - used, "%s%.*s %.1f%%", used ? " " : "",
+                                     (int)strlen(idle_names[c]) - 3, idle_names[c],
+                                     100.0 * (double)d->idle_cause_ns[c] /
+                                         (double)(d->busy_ns + d->idle_ns));
+    return buf;
+}
+
+static const struct row_table device_table =
+    ROW_TABLE(sim_device, DEVICE(INT, device, SHOWN("device", 6)),
+              COLUMN(sim_device, NULL, INT, rank, SHOWN(" rank", 4)),
+              DEVICE(INT, replica, SHOWN(" replica", 7), .leaves = 3), DEVICE(INT, rank),
+              DEVICE(INT, busy_ns, SHOWN(" busy", 12), .leaves = 2),
+              DEVICE(INT, idle_ns, SHOWN(" idle", 12), .leaves = 4), DEVICE(INT, first_ns),
+              DEVICE(INT, last_ns), DEVICE(INT, peak_bytes, SHOWN(" peak", 12)),
+              COLUMN(sim_device, NULL, INT, peak_live, SHOWN(" live", 5), .leaves = 1),
+              COLUMN(sim_device, NULL, OTHER, idle_cause_ns, SHOWN("  idle by cause", 0), .max = 51,
+                     .leaves = 5, .text = causes_text));
 #define TRAFFIC(member) COLUMN(sim_traffic, #member, INT, member)
 static const struct row_table traffic_table =
     ROW_TABLE(sim_traffic, TRAFFIC(from), TRAFFIC(to), TRAFFIC(bytes));
@@ -240,7 +257,7 @@ static void print_devices(const struct step_answer *a, const int64_t *pool_bytes
     const struct sim_result *result = &a->result;
     char text[32];
     row_print_head(stdout, &device_table);
-    printf("  idle by cause\n");
+    putchar('\n');
     for (int i = 0; i < result->num_devices; i++) {
         const struct sim_device *d = &result->devices[i];
         if (i == 32 && result->num_devices > 40) {
@@ -248,13 +265,7 @@ static void print_devices(const struct step_answer *a, const int64_t *pool_bytes
             break;
         }
         row_print(stdout, &device_table, d);
-        putchar(' ');
-        for (int c = 0; c < IDLE_CAUSE_COUNT; c++) {
-            if (d->idle_cause_ns[c] > 0)
-                printf(" %.*s %.1f%%", (int)strlen(idle_names[c]) - 3, idle_names[c],
-                       100.0 * (double)d->idle_cause_ns[c] / (double)result->step_ns);
-        }
-        printf("\n");
+        putchar('\n');
     }
     int fullest = 0;
     for (int i = 1; i < result->num_devices; i++)

@@ -369,19 +369,21 @@ static const char *cache_text(const void *row, char *buf, size_t size)
 }
 
 #define EPOCH(type, member, ...) COLUMN(elastic_epoch, #member, type, member, __VA_ARGS__)
-static const struct row_table run_table = ROW_TABLE(
-    elastic_epoch, EPOCH(INT, frozen_layers, SHOWN(" frozen", 6)),
+static const struct row_table run_table = ROW_TABLE_BESIDES(
+    5, elastic_epoch, EPOCH(INT, frozen_layers, SHOWN(" frozen", 6)),
     EPOCH(INT, pipeline_length, SHOWN(" K", 3)), EPOCH(INT, replicas, SHOWN(" R", 3)),
-    EPOCH(INT, microbatches, SHOWN(" M", 4)), EPOCH(INT, microbatch_size),
-    EPOCH(NAME, schedule, SHOWN(" schedule", -11), .names = schedule_names),
-    EPOCH(NAME, frozen, SHOWN(" prefix", -7), .names = frozen_placement_names), EPOCH(INT, samples),
-    EPOCH(INT, steps, SHOWN(" steps", 6)), EPOCH(INT, step_ns, SHOWN(" step", 12)),
-    EPOCH(INT, last_step_ns), EPOCH(INT, epoch_ns),
-    EPOCH(REAL, samples_per_s, SHOWN(" samples/s", 9), .format = "%.1f"),
-    EPOCH(REAL, bubble_fraction, SHOWN(" bubble", 7), .format = "%.1f%%", .scale = 100),
-    EPOCH(INT, transition_ns, SHOWN(" transition", 11)), EPOCH(INT, moved_bytes),
+    EPOCH(INT, microbatches, SHOWN(" M", 4), .leaves = 6), EPOCH(INT, microbatch_size),
+    EPOCH(NAME, schedule, SHOWN(" schedule", -11), .leaves = 3, .names = schedule_names),
+    EPOCH(NAME, frozen, SHOWN(" prefix", -7), .leaves = 4, .names = frozen_placement_names),
+    EPOCH(INT, samples), EPOCH(INT, steps, SHOWN(" steps", 6), .leaves = 7),
+    EPOCH(INT, step_ns, SHOWN(" step", 12)), EPOCH(INT, last_step_ns), EPOCH(INT, epoch_ns),
+    EPOCH(REAL, samples_per_s, SHOWN(" samples/s", 9), .leaves = 8, .format = "%.1f"),
+    EPOCH(REAL, bubble_fraction, SHOWN(" bubble", 7), .leaves = 1, .format = "%.1f%%",
+          .scale = 100),
+    EPOCH(INT, transition_ns, SHOWN(" transition", 11), .leaves = 2), EPOCH(INT, moved_bytes),
     EPOCH(INT, eval_ns),
-    COLUMN(elastic_epoch, NULL, OTHER, cache_read, SHOWN("  cache", 0), .text = cache_text));
+    COLUMN(elastic_epoch, NULL, OTHER, cache_read, SHOWN("  cache", 0), .leaves = 5,
+           .text = cache_text));
 static const struct row_table cache_table =
     ROW_TABLE(elastic_epoch, COLUMN(elastic_epoch, "cache_read_level", INT, cache_read),
               EPOCH(BOOL, cache_write), EPOCH(TEXT, reason));

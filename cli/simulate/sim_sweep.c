@@ -10,7 +10,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "cli/base/threads.h"
@@ -446,10 +445,8 @@ static struct sweep_table sweep_table(const struct sweep *sweep)
             table.widths[i] = width > table.widths[i] ? width : table.widths[i];
         }
     }
-    struct winsize window;
-    if (table.form == SWEEP_TABLE && ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 &&
-        window.ws_col > 0)
-        sweep_fit(&table, window.ws_col);
+    if (table.form == SWEEP_TABLE)
+        sweep_fit(&table);
     return table;
 }
 

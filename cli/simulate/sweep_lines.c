@@ -21,30 +21,32 @@ enum { PLAN_COLUMNS = 5 };
 
 static const struct row_table step_table = ROW_TABLE(
     sweep_values, VALUE(INT, step_ns, SHOWN(" step", 8)),
-    VALUE(REAL, bubble_fraction, SHOWN(" bubble", 7), PERCENT),
-    VALUE(REAL, samples_per_s, SHOWN(" samples/s", 9)),
-    VALUE(INT, peak_bytes, SHOWN(" peak memory", 11)), VALUE(INT, allreduce_ns),
-    VALUE(INT, allreduce_exposed_ns, SHOWN(" all-reduce", 10)), VALUE(INT, events),
+    VALUE(REAL, bubble_fraction, SHOWN(" bubble", 7), .leaves = 4, PERCENT),
+    VALUE(REAL, samples_per_s, SHOWN(" samples/s", 9), .leaves = 11),
+    VALUE(INT, peak_bytes, SHOWN(" peak memory", 11), .leaves = 6), VALUE(INT, allreduce_ns),
+    VALUE(INT, allreduce_exposed_ns, SHOWN(" all-reduce", 10), .leaves = 1), VALUE(INT, events),
     RATE(images_per_s), RATE(documents_per_s), RATE(tokens_per_s),
-    RATE(tokens_per_s_per_device, SHOWN(" tokens/s/dev", 12)), RATE(flops_per_s_per_device),
-    RATE(mfu, SHOWN(" MFU", 7), PERCENT), RATE(hardware_flops_per_s_per_device), RATE(hfu),
-    WHOLE("run_ns", INT, run_ns), WHOLE("run_device_hours", REAL, device_hours),
-    WHOLE("cost", REAL, cost), WHOLE("energy_kwh", REAL, energy_kwh));
+    RATE(tokens_per_s_per_device, SHOWN(" tokens/s/dev", 12), .leaves = 12),
+    RATE(flops_per_s_per_device), RATE(mfu, SHOWN(" MFU", 7), .leaves = 8, PERCENT),
+    RATE(hardware_flops_per_s_per_device), RATE(hfu), WHOLE("run_ns", INT, run_ns),
+    WHOLE("run_device_hours", REAL, device_hours), WHOLE("cost", REAL, cost),
+    WHOLE("energy_kwh", REAL, energy_kwh));
 
-static const struct row_table run_table = ROW_TABLE(
-    sweep_values, VALUE(INT, total_ns, SHOWN(" total", 8)),
-    VALUE(INT, baseline_ns, SHOWN(" baseline", 8), .flags = MEMBER_KNOWN),
-    VALUE(REAL, speedup, SHOWN(" speed-up", 8), .format = "%.2f", .flags = MEMBER_KNOWN),
-    VALUE(REAL, device_hours, SHOWN(" device h", 9)),
-    VALUE(REAL, samples_per_s, SHOWN(" samples/s", 9)), VALUE(INT, step_ns, SHOWN(" step", 8)),
-    VALUE(REAL, cost, SHOWN(" cost", 9), .flags = MEMBER_KNOWN),
-    VALUE(REAL, energy_kwh, SHOWN(" kWh", 9), .flags = MEMBER_KNOWN));
+static const struct row_table run_table =
+    ROW_TABLE(sweep_values, VALUE(INT, total_ns, SHOWN(" total", 8)),
+              VALUE(INT, baseline_ns, SHOWN(" baseline", 8), .leaves = 5, .flags = MEMBER_KNOWN),
+              VALUE(REAL, speedup, SHOWN(" speed-up", 8), .format = "%.2f", .flags = MEMBER_KNOWN),
+              VALUE(REAL, device_hours, SHOWN(" device h", 9), .leaves = 7),
+              VALUE(REAL, samples_per_s, SHOWN(" samples/s", 9), .leaves = 11),
+              VALUE(INT, step_ns, SHOWN(" step", 8)),
+              VALUE(REAL, cost, SHOWN(" cost", 9), .leaves = 3, .flags = MEMBER_KNOWN),
+              VALUE(REAL, energy_kwh, SHOWN(" kWh", 9), .leaves = 2, .flags = MEMBER_KNOWN));
 
 static const struct row_table plan_table = ROW_TABLE(
     sweep_values, VALUE(INT, pipeline_length, SHOWN("K", 3)), VALUE(INT, replicas, SHOWN(" R", 4)),
     COLUMN(sweep_values, "tensor", INT, layout.tensor, SHOWN(" T", 2)),
-    VALUE(INT, microbatches, SHOWN(" M", 4)),
-    VALUE(NAME, schedule, SHOWN(" schedule", -11), .names = schedule_names));
+    VALUE(INT, microbatches, SHOWN(" M", 4), .leaves = 10),
+    VALUE(NAME, schedule, SHOWN(" schedule", -11), .leaves = 9, .names = schedule_names));
 
 static const struct row_table *table_of(const struct sweep_table *t)
 {
@@ -91,50 +93,13 @@ static struct row_table plan_beside_axes(const struct sweep_table *t,
     return table;
 }
 
-/* Columns in the order in which a narrow terminal loses them. */
-static const char *const left_out[] = {
-    "allreduce_exposed_ns", "energy_kwh",    "cost",
-    "bubble_fraction",      "baseline_ns",   "peak_bytes",
-    "device_hours",         "mfu",           "schedule",
-    "microbatches",         "samples_per_s", "tokens_per_s_per_device"};
-enum { NUM_LEFT_OUT = sizeof left_out / sizeof *left_out, MOST_COLUMNS = 24 };
-
-/* The columns of a table that have room. */
-static struct row_table with_room(const struct sweep_table *t, const struct row_table *all,
-                                  struct member columns[MOST_COLUMNS])
+void sweep_fit(struct sweep_table *t)
 {
-    struct row_table table = *all;
-    table.columns = columns;
-    table.num_columns = 0;
-    for (int c = 0; c < all->num_columns && table.num_columns < MOST_COLUMNS; c++) {
-        bool room = all->columns[c].head != NULL;
-        for (int i = 0; i < t->num_left_out; i++)
-            room = room && strcmp(left_out[i], all->columns[c].name) != 0;
-        if (room)
-            columns[table.num_columns++] = all->columns[c];
-    }
-    return table;
-}
-
-static int width_of(const struct row_table *table)
-{
-    int width = 0;
-    for (int c = 0; c < table->num_columns; c++)
-        width += (int)strspn(table->columns[c].head, " ") + abs(table->columns[c].width);
-    return width;
-}
-
-void sweep_fit(struct sweep_table *t, int width)
-{
-    struct member columns[MOST_COLUMNS], more[MOST_COLUMNS];
+    const struct row_table *const tables[] = {&plan_table, table_of(t)};
+    int besides = 0;
     for (int i = 0; i < t->num_axes; i++)
-        width -= t->widths[i] + 2;
-    for (t->num_left_out = 0; t->num_left_out < NUM_LEFT_OUT; t->num_left_out++) {
-        const struct row_table plan = with_room(t, &plan_table, columns),
-                               answer = with_room(t, table_of(t), more);
-        if (width_of(&plan) + width_of(&answer) <= width)
-            return;
-    }
+        besides += t->widths[i] + 2;
+    t->num_left_out = rows_left_out(tables, 2, besides);
 }
 
 /* Whether the budget stopped the search for the plan of a point, so that a better plan may
@@ -238,10 +203,10 @@ static void table_line(FILE *out, const struct sweep_table *t, const struct swee
         fprintf(out, "no: %s", row->error);
         return;
     }
-    struct member columns[MOST_COLUMNS];
-    struct row_table shown = with_room(t, &plan_table, columns);
+    struct member columns[ROW_COLUMNS];
+    struct row_table shown = row_table_without(&plan_table, t->num_left_out, columns);
     row_print(out, &shown, row->values);
-    shown = with_room(t, table_of(t), columns);
+    shown = row_table_without(table_of(t), t->num_left_out, columns);
     row_print(out, &shown, row->values);
     if (!t->of_runs) {
         char text[96];
@@ -265,10 +230,10 @@ void sweep_head(const struct sweep_table *t)
         else
             printf("%*s  ", t->widths[i], t->paths[i]);
     if (t->form == SWEEP_TABLE) {
-        struct member room[MOST_COLUMNS];
-        struct row_table shown = with_room(t, &plan_table, room);
+        struct member room[ROW_COLUMNS];
+        struct row_table shown = row_table_without(&plan_table, t->num_left_out, room);
         row_print_head(stdout, &shown);
-        shown = with_room(t, table_of(t), room);
+        shown = row_table_without(table_of(t), t->num_left_out, room);
         row_print_head(stdout, &shown);
         putchar('\n');
         return;

@@ -24,8 +24,8 @@ struct sweep_table {
     int num_left_out;                   /* columns that the terminal has no room for */
 };
 
-/* Leave out columns of a table until its lines fit `width` characters, the least asked first. */
-void sweep_fit(struct sweep_table *table, int width);
+/* Leave out columns until the lines fit the terminal. */
+void sweep_fit(struct sweep_table *table);
 
 /* The answer of a point, a step or a whole run, and its plan; of a run, that of its first epoch. */
 struct sweep_values {

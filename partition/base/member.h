@@ -71,9 +71,11 @@ struct member {
     const char *option;
     /* A key that `plan` and `sim` alone know: what `train` does in its place. NULL: train knows it. */
     const char *instead;
-    const char *head;   /* above its cells in a printed table, whose leading blanks precede each
+    const char *head; /* above its cells in a printed table, whose leading blanks precede each
                            cell. NULL: not printed */
-    int width;          /* of a printed cell; below 0: aligned to the left */
+    int width;        /* of a printed cell; below 0: aligned to the left; 0: any, up to max */
+    int leaves; /* 1: a terminal that is too narrow for the table loses this column first, 2: then
+                           this one; 0: it stays */
     const char *format; /* of a printed REAL, such as "%.1f %%"; NULL: 4 digits */
     double scale;       /* printed REAL values are multiplied by it; 0: 1 */
     const char *(*text)(const void *row, char *buf, size_t size); /* the printed cell, if given */

@@ -1,7 +1,10 @@
 #include "profiles/json/columns.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "partition/base/units.h"
 #include "profiles/json/fields.h"
@@ -111,22 +114,77 @@ const char *column_text(const struct member *column, const void *row, char buf[C
     return buf;
 }
 
+static bool is_shown(const struct member *column, int left_out)
+{
+    return column->head && (column->leaves == 0 || column->leaves > left_out);
+}
+
+static int width_of(const struct row_table *table, int left_out)
+{
+    enum { WORD = 16 }; /* a last column of any width that does not say more */
+    int width = table->besides;
+    for (int c = 0; c < table->num_columns; c++) {
+        const struct member *column = &table->columns[c];
+        const int most = column->max > 0 ? (int)column->max : WORD;
+        if (is_shown(column, left_out))
+            width += (int)strspn(column->head, " ") + (column->width ? abs(column->width) : most);
+    }
+    return width;
+}
+
+int rows_left_out(const struct row_table *const *tables, int num, int besides)
+{
+    struct winsize window;
+    int left_out = -1, most = 0, width;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) != 0 || window.ws_col == 0)
+        return 0;
+    for (int t = 0; t < num; t++)
+        for (int c = 0; c < tables[t]->num_columns; c++)
+            most = tables[t]->columns[c].leaves > most ? tables[t]->columns[c].leaves : most;
+    do {
+        left_out++;
+        width = besides;
+        for (int t = 0; t < num; t++)
+            width += width_of(tables[t], left_out);
+    } while (width > window.ws_col && left_out < most);
+    return left_out;
+}
+
+struct row_table row_table_without(const struct row_table *table, int left_out,
+                                   struct member columns[ROW_COLUMNS])
+{
+    struct row_table rest = *table;
+    rest.columns = columns;
+    rest.num_columns = 0;
+    for (int c = 0; c < table->num_columns && rest.num_columns < ROW_COLUMNS; c++)
+        if (is_shown(&table->columns[c], left_out))
+            columns[rest.num_columns++] = table->columns[c];
+    return rest;
+}
+
+static int left_out_of(FILE *out, const struct row_table *table)
+{
+    return out == stdout ? rows_left_out(&table, 1, 0) : 0;
+}
+
 void row_print_head(FILE *out, const struct row_table *table)
 {
+    const int left_out = left_out_of(out, table);
     for (int c = 0; c < table->num_columns; c++) {
         const char *head = table->columns[c].head;
         const int gap = head ? (int)strspn(head, " ") : 0;
-        if (head)
+        if (is_shown(&table->columns[c], left_out))
             fprintf(out, "%*s%*s", gap, "", table->columns[c].width, head + gap);
     }
 }
 
 void row_print(FILE *out, const struct row_table *table, const void *row)
 {
+    const int left_out = left_out_of(out, table);
     for (int c = 0; c < table->num_columns; c++) {
         const struct member *column = &table->columns[c];
         char buf[CELL_MAX];
-        if (column->head)
+        if (is_shown(column, left_out))
             fprintf(out, "%*s%*s", (int)strspn(column->head, " "), "", column->width,
                     column_text(column, row, buf));
     }

@@ -22,11 +22,13 @@ struct row_table {
     int num_columns;
     size_t row_size;
     size_t rows_offset, count_offset; /* tables of a profile: the array and its length there */
+    int besides; /* characters of a printed line that its columns do not count */
 };
-/* A table with rows of struct ROW and these columns. */
-#define ROW_TABLE(row, ...)                                                                        \
+/* A table with rows of struct ROW and these columns, and one with `besides`. */
+#define ROW_TABLE(row, ...) ROW_TABLE_BESIDES(0, row, __VA_ARGS__)
+#define ROW_TABLE_BESIDES(besides_, row, ...)                                                      \
     {                                                                                              \
-        .row_size = sizeof(struct row), COLUMNS(__VA_ARGS__)                                       \
+        .row_size = sizeof(struct row), .besides = (besides_), COLUMNS(__VA_ARGS__)                \
     }
 #define COLUMNS(...)                                                                               \
     .columns = (const struct member[]){__VA_ARGS__},                                               \
@@ -44,8 +46,16 @@ const char *column_csv(const struct member *column, const void *row, char buf[CE
 /* The printed cell, "-" for a missing value. */
 const char *column_text(const struct member *column, const void *row, char buf[CELL_MAX]);
 
+/* How many columns leave (member.leaves) so that a line of these tables, side by side, and `besides`
+ * fits the terminal on stdout. 0: it fits, or stdout is no terminal. */
+int rows_left_out(const struct row_table *const *tables, int num, int besides);
+/* A table without those columns. */
+enum { ROW_COLUMNS = 40 };
+struct row_table row_table_without(const struct row_table *table, int left_out,
+                                   struct member columns[ROW_COLUMNS]);
+
 /* Print the headings, or the cells of a row, without a newline. A column whose name ends in _ns or
- * _bytes is printed as a time or a size. */
+ * _bytes is printed as a time or a size. On stdout, a terminal gets the columns that fit it. */
 void row_print_head(FILE *out, const struct row_table *table);
 void row_print(FILE *out, const struct row_table *table, const void *row);
 /* Print the headings and n rows, a line each. */

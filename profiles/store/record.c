@@ -31,14 +31,15 @@ const struct row_table epoch_table =
     TABLE("epoch", epoch_row, INT(epoch_row, epoch, SHOWN("epoch", 5)),
           INT(epoch_row, frozen_layers, SHOWN(" frozen", 6)),
           INT(epoch_row, pipeline_length, SHOWN(" K", 4)), INT(epoch_row, replicas, SHOWN(" R", 4)),
-          INT(epoch_row, microbatches, SHOWN(" M", 5)), INT(epoch_row, steps, SHOWN(" steps", 6)),
+          INT(epoch_row, microbatches, SHOWN(" M", 5), .leaves = 4),
+          INT(epoch_row, steps, SHOWN(" steps", 6), .leaves = 6),
           INT(epoch_row, step_ns, SHOWN(" step", 12)),
-          REAL(epoch_row, samples_per_s, SHOWN(" samples/s", 12), .format = "%.1f"),
-          REAL(epoch_row, bubble_fraction, SHOWN(" bubble", 7), .format = "%.4f"),
-          INT(epoch_row, transition_ns, SHOWN(" transition", 12)),
-          BOOL(epoch_row, cached, SHOWN(" cached", 6)), REAL(epoch_row, train_loss),
+          REAL(epoch_row, samples_per_s, SHOWN(" samples/s", 12), .leaves = 7, .format = "%.1f"),
+          REAL(epoch_row, bubble_fraction, SHOWN(" bubble", 7), .leaves = 1, .format = "%.4f"),
+          INT(epoch_row, transition_ns, SHOWN(" transition", 12), .leaves = 2),
+          BOOL(epoch_row, cached, SHOWN(" cached", 6), .leaves = 3), REAL(epoch_row, train_loss),
           REAL(epoch_row, eval_loss),
-          REAL(epoch_row, eval_accuracy, SHOWN(" accuracy", 9), .format = "%.4f"));
+          REAL(epoch_row, eval_accuracy, SHOWN(" accuracy", 9), .leaves = 5, .format = "%.4f"));
 const struct row_table step_table =
     TABLE("step", step_row, INT(step_row, step), INT(step_row, epoch), INT(step_row, start_ns),
           INT(step_row, step_ns), REAL(step_row, loss), REAL(step_row, lr),
