@@ -117,11 +117,13 @@ static enum status resolve(const struct json *root, const char *dir, struct job 
 }
 
 /* Refuse a batch that exceeds the samples of an epoch. With a batch per pipeline the planner limits
- * the replicas later. */
+ * the replicas later. Samples that no option gives a first question limit nothing. */
 static enum status check_batch(const struct job *job, struct err *err)
 {
     const int64_t samples = job_num_samples(job, true);
-    if (samples == 0 || job->train.batch <= samples)
+    const bool invented =
+        job->of_options && job->data.train_samples == 0 && job->data.documents == 0;
+    if (samples == 0 || job->train.batch <= samples || invented)
         return OK;
     return err_set(err, ERR_INPUT,
                    "%s: train.batch of %lld exceeds the %lld training samples (data.train_samples)",

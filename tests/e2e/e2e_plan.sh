@@ -287,6 +287,10 @@ verify "plan: a job file has its own defaults" trains 'dtype fp32, optimizer sgd
 short=(--model gpt2 --cluster h100-1x2 --batch 16)
 verify "plan: what is assumed, and the options that change it" \
     trains 'dtype bf16, optimizer adamw: assumed for a text model (--dtype, --optimizer)' "${short[@]}"
+expect "plan: samples that nobody gave limit no batch" 0 '^PP 1 .*, 20000 in all' "$elapse" plan --model gpt2 --cluster h100-1x2 --batch 20000 \
+    --set pipeline.num_stages=1 --quiet
+expect "plan: those of an option do" 2 'train.batch of 20000 exceeds the 100 training samples' "$elapse" plan --model gpt2 --cluster h100-1x2 --batch 20000 \
+    --set data.train_samples=100
 verify "plan: one of them" trains 'dtype fp32, optimizer adamw: the optimizer is assumed for a text model (--optimizer)' \
     "${short[@]}" --dtype fp32
 verify "plan: the other" trains 'dtype bf16, optimizer sgd-momentum: the dtype is assumed for a text model (--dtype)' \
