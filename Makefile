@@ -81,6 +81,7 @@ CFLAGS_profiles := $(CFLAGS_partition) $(shell pkg-config --cflags sqlite3 libcj
 CFLAGS_sim := $(CFLAGS_partition)
 CFLAGS_cli := -ffp-contract=off -DELAPSE_LAUNCHER='"$(LAUNCHER)"'
 CFLAGS_partition/step := -O3
+CFLAGS_partition/search := -O3
 CFLAGS_exec := $(shell pkg-config --cflags $(MPI_PC) openblas libcrypto libpcre2-8 libutf8proc 2>/dev/null) -fopenmp \
   $(if $(filter 1,$(WEBP)),-DELAPSE_WEBP)
 CFLAGS_exec/cpu := -O3 -march=$(ARCH) -ffp-contract=fast -fno-math-errno -fno-trapping-math
@@ -127,7 +128,8 @@ TEST_FILTER := $(OUT)/tests/unit/cmocka_filter.c.o
 BENCHES := $(patsubst tests/bench/%.c,%,$(wildcard tests/bench/bench_*.c))
 PRELOADS := $(if $(filter 1,$(EXEC)),$(if $(SAN),,$(OUT)/tests/fail_mpi.so $(OUT)/tests/chaos_strike.so))
 # A test links the rooms it includes, and what those rooms include.
-rooms_of = $(shell grep -ho '"\(partition\|profiles\|sim\|exec\|cli\|library\)/' $(1) 2>/dev/null | tr -d '"/' | sort -u)
+ROOM_USES := $(shell grep -Ho '"\(partition\|profiles\|sim\|exec\|cli\|library\)/' $(TEST_SRC) tests/bench/*.c tests/fuzz/*.c 2>/dev/null | sed 's,"\(.*\)/$$,\1,' | sort -u)
+rooms_of = $(sort $(foreach f,$(1),$(patsubst $(f):%,%,$(filter $(f):%,$(ROOM_USES)))))
 link_rooms = $(filter exec cli library,$(1)) $(if $(filter sim cli library,$(1)),sim) $(if $(filter profiles exec cli library,$(1)),profiles) partition
 
 .PHONY: all cuda found deps test test-slow test-emulated test-rest test-all run-tests test-docs demo bench speed truth check-layers format format-check golden clean help lib tests gpu-check gpu-bundle gpu-bundle-folder gpu-rehearsal list-tests mutate chaos soak
