@@ -256,13 +256,6 @@ struct backend {
      * number (a micro-batch). NULL where no profiler could look. */
     void (*range_push)(struct backend *be, const char *name, int64_t number);
     void (*range_pop)(struct backend *be);
-    /* A sequence of calls that may repeat (a CUDA graph). `key` must contain everything the calls
-     * depend on except memory contents; it is compared byte by byte. If begin() returns true, the
-     * recorded graph was launched: issue nothing. Otherwise issue the calls, then call end(). If end()
-     * returns false, nothing was launched: issue the calls again without the two. In between, allocate
-     * no memory, wait for nothing and use no other lane. NULL where graphs gain nothing. */
-    bool (*graph_begin)(struct backend *be, const void *key, int64_t bytes);
-    bool (*graph_end)(struct backend *be);
     /* Choices by time (backend_spec.tune) differ from run to run, and so may bits. choices() has
      * what was chosen since the start, borrowed until the next kernel; choose() gives a backend,
      * before its first kernel, what it shall choose. A problem that is not among them gets the

@@ -14,7 +14,6 @@
 #include "exec/cuda/cuda_attention_pick.h"
 #include "exec/cuda/cuda_choice.h"
 #include "exec/cuda/cuda_cudnn.h"
-#include "exec/cuda/cuda_graph.h"
 #include "exec/cuda/cuda_matmul.h"
 #include "exec/cuda/cuda_scratch.h"
 #include "exec/cuda/cuda_staging.h"
@@ -52,8 +51,6 @@ static enum status cuda_alloc(struct backend *be, int64_t bytes, void **ptr, str
 
 static void cuda_free(struct backend *be, void *ptr)
 {
-    if (ptr)
-        cuda_graphs_forget(cuda_of(be)->graphs);
     cuda_arena_release(cuda_of(be)->arena, ptr);
 }
 
@@ -193,16 +190,6 @@ static enum status cuda_choose(struct backend *be, const struct library_choice *
     return cuda_choices_give(cuda_of(be)->choices, list, num, err);
 }
 
-static bool cuda_graph_begin(struct backend *be, const void *key, int64_t bytes)
-{
-    return cuda_graphs_begin(cuda_of(be)->graphs, key, bytes);
-}
-
-static bool cuda_graph_end(struct backend *be)
-{
-    return cuda_graphs_end(cuda_of(be)->graphs);
-}
-
 /* --- devices ---------------------------------------------------------------------------------- */
 
 int cuda_num_devices(void)
@@ -283,7 +270,6 @@ static void cuda_backend_free(struct backend *be)
     if (cuda->stream)
         cudaStreamSynchronize(cuda->stream);
     cuda_hold_free(cuda->hold);
-    cuda_graphs_free(cuda->graphs);
     cuda_pick_free(cuda->pick);
     cuda_matmul_free(cuda->matmul);
     cuda_cudnn_free(cuda->cudnn);
@@ -331,7 +317,6 @@ static enum status open_device(struct cuda_backend *cuda, const struct cuda_spec
     cuda->shared_bytes = shared;
     CUDA_TRY(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking));
     rc = cuda_arena_new(&cuda->arena, err);
-    THEN(cuda_graphs_new(cuda->stream, &cuda->graphs, err));
     THEN(cuda_hold_new(&cuda->hold, err));
     THEN(cuda_staging_new(cuda->stream, &cuda->staging, err));
     THEN(cuda_choices_new(spec->tune, cuda_matmul_keep_busy, &cuda->choices, err));
@@ -378,8 +363,6 @@ struct backend *backend_cuda_new(const struct cuda_spec *spec, struct err *err)
     cuda_range_install(be);
     be->choices = cuda_choices;
     be->choose = cuda_choose;
-    be->graph_begin = cuda_graph_begin;
-    be->graph_end = cuda_graph_end;
     cuda_linear_install(be);
     cuda_rows_install(be);
     cuda_sums_install(be);

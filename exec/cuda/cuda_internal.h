@@ -37,7 +37,6 @@ struct cuda_backend {
     int64_t scratch_bytes;
     struct cuda_arena *arena;
     struct cuda_choices *choices;
-    struct cuda_graphs *graphs;
     struct cuda_hold *hold;
     struct cuda_matmul *matmul;
     struct cuda_staging *staging;

@@ -1,13 +1,11 @@
 #include "exec/cuda/cuda_scratch.h"
 
 #include "exec/cuda/cuda_arena.h"
-#include "exec/cuda/cuda_graph.h"
 
 void cuda_scratch_drop(struct cuda_backend *cuda)
 {
     /* Work in flight may still use the piece. The next owner's work comes after it on the same
      * stream. */
-    cuda_graphs_forget(cuda->graphs);
     cuda_arena_release(cuda->arena, cuda->scratch);
     cuda->scratch = NULL;
     cuda->scratch_bytes = 0;

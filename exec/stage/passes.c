@@ -1,8 +1,7 @@
 /* exec/stage/passes.c - forward and backward of one micro-batch.
  *
  * A pass first makes the block's fields available in backend memory (take_block()), then runs the
- * items in order (forward_items(), backward_items()). A backend with graphs may record a pass and
- * replay it the next time: pass_begin() and pass_end(). Read stage_forward() first, then
+ * items in order (forward_items(), backward_items()). Read stage_forward() first, then
  * stage_backward(). */
 #include <assert.h>
 #include <math.h>
@@ -204,54 +203,6 @@ static struct layer_pass pass_of(struct stage *stage, const struct slot *slot, u
     };
 }
 
-/* --- passes as a whole (backend.h's graph_begin()) -------------------------------------------- */
-
-/* Everything that the calls of a pass depend on, except the stage's own memory, which does not move
- * while a graph exists. Zeroed first, because it is compared byte by byte. */
-struct pass_key {
-    const struct stage *stage;
-    const struct slot *slot;
-    const struct stash_set *set;
-    const void *in, *grad_out;
-    struct batch_refs batch;
-    enum { PASS_FORWARD, PASS_BACKWARD } direction;
-    enum backward what;
-    int num_frozen_items;
-    float grad_scale;
-    bool fresh;
-    bool mixed; /* items differ in whether their weights' half runs, or writes */
-};
-
-/* true: the backend has replayed the pass. false: issue its calls; if *open, call pass_end()
- * afterwards. A pass is never replayed if its calls differ from step to step (dropout, predicted
- * rows, items left out), or if single items are timed, watched or hooked. */
-static bool pass_begin(const struct stage *stage, const struct slot *slot, uint64_t step,
-                       struct pass_key *key, bool *open)
-{
-    struct backend *be = stage->spec.backend;
-    const bool repeats = be->graph_begin && stage->spec.model->num_skips == 0 &&
-                         (stage->spec.job->train.dropout == 0.0 || step == STEP_EVAL) &&
-                         !slot->batch.rows && !key->mixed && !stage->item_ns && !stage->first_bad &&
-                         !stage->taps && !stage->on_grad;
-    *open = false;
-    if (!repeats)
-        return false;
-    key->stage = stage;
-    key->slot = slot;
-    key->set = slot->set;
-    key->in = slot->in;
-    key->batch = slot->batch;
-    key->num_frozen_items = stage->spec.num_frozen_items;
-    *open = !be->graph_begin(be, key, sizeof *key);
-    return !*open;
-}
-
-/* false: recording failed and nothing has run; issue the calls again. */
-static bool pass_end(const struct stage *stage, bool open)
-{
-    return !open || stage->spec.backend->graph_end(stage->spec.backend);
-}
-
 /* Dropout is off in evaluation and in frozen layers. */
 static float dropout_of(const struct stage *stage, const struct layer *l, uint64_t step)
 {
@@ -329,14 +280,7 @@ enum status stage_forward(struct stage *stage, const struct stage_batch *batch, 
     slot->in = in ? in[0] : NULL;
     slot->set = set;
     slot->state = keep ? SLOT_FORWARD : SLOT_FREE;
-    struct pass_key key;
-    bool open;
-    memset(&key, 0, sizeof key);
-    if (!pass_begin(stage, slot, batch->step, &key, &open)) {
-        rc = forward_items(stage, slot, batch->step, in, err);
-        if (!pass_end(stage, open))
-            rc = forward_items(stage, slot, batch->step, in, err);
-    }
+    rc = forward_items(stage, slot, batch->step, in, err);
     if (rc != OK)
         return rc;
     if (out)
@@ -427,22 +371,6 @@ static bool leaves_out(const struct stage_batch *batch, int i)
     return batch->left_out && batch->left_out[i];
 }
 
-/* Whether the weights' halves of a pass write the accumulators instead of adding, and whether items
- * differ in that or are left out. */
-static void look_at_items(const struct stage *stage, const struct stage_batch *batch,
-                          struct pass_key *key)
-{
-    const int active = stage_first_active(stage);
-    bool first = true;
-    for (int i = active; i < stage->num_items && key->what != BACKWARD_INPUT; i++) {
-        if (!layer_writes(&stage->layers[i]) && !leaves_out(batch, i))
-            continue;
-        key->mixed |= leaves_out(batch, i) || (!first && stage->fresh[i] != key->fresh);
-        key->fresh = stage->fresh[i];
-        first = false;
-    }
-}
-
 /* The weights' halves of a pass have been issued. */
 static void note_written(struct stage *stage, const struct stage_batch *batch)
 {
@@ -466,14 +394,11 @@ static enum status backward_weight(struct stage *stage, const struct stage_batch
     return stage->on_grad ? stage->on_grad(stage->on_grad_ctx, i, err) : OK;
 }
 
-/* Run the items of a backward. issue false: only note in the slot what a later weights' half needs,
- * because a graph does the work. */
+/* Run the items of a backward. */
 static enum status backward_items(struct stage *stage, const struct stage_batch *batch,
-                                  const struct pass_key *key, void *const *grad_out, bool issue,
-                                  struct err *err)
+                                  enum backward what, void *const *grad_out, struct err *err)
 {
     struct slot *slot = &stage->slots[batch->slot];
-    const enum backward what = key->what;
     const int64_t n = slot->batch.num_samples;
     const int active = stage_first_active(stage);
     struct layer_pass pass = pass_of(stage, slot, batch->step);
@@ -491,15 +416,13 @@ static enum status backward_items(struct stage *stage, const struct stage_batch 
         if (what != BACKWARD_WEIGHT) {
             void *dx = gradient_of(stage, slot, i);
             slot->dy[i] = dy;
-            if (issue) {
-                stage_skip_grad_out(stage, grad_out, i, n, dy);
-                pass.skip_dx = stage_skip_grad_in(stage, slot, i, n);
-                layer_backward_input(l, &pass, dy, dx);
-                stage_clock_lap(stage, i, dx || l->item == 0 ? PASS_BWD_INPUT : PASS_BWD_REST);
-            }
+            stage_skip_grad_out(stage, grad_out, i, n, dy);
+            pass.skip_dx = stage_skip_grad_in(stage, slot, i, n);
+            layer_backward_input(l, &pass, dy, dx);
+            stage_clock_lap(stage, i, dx || l->item == 0 ? PASS_BWD_INPUT : PASS_BWD_REST);
             dy = dx;
         }
-        if (what != BACKWARD_INPUT && issue)
+        if (what != BACKWARD_INPUT)
             rc = backward_weight(stage, batch, i, &pass, err);
     }
     return rc;
@@ -523,18 +446,7 @@ enum status stage_backward(struct stage *stage, const struct stage_batch *batch,
         return rc;
     if (what != BACKWARD_WEIGHT)
         slot->grad_out = grad_out ? grad_out[0] : NULL;
-    struct pass_key key;
-    bool open;
-    memset(&key, 0, sizeof key);
-    key.direction = PASS_BACKWARD;
-    key.what = what;
-    key.grad_out = slot->grad_out;
-    key.grad_scale = batch->grad_scale;
-    look_at_items(stage, batch, &key);
-    const bool whole = pass_begin(stage, slot, batch->step, &key, &open);
-    rc = backward_items(stage, batch, &key, grad_out, !whole, err);
-    if (!pass_end(stage, open))
-        rc = backward_items(stage, batch, &key, grad_out, true, err);
+    rc = backward_items(stage, batch, what, grad_out, err);
     if (what != BACKWARD_INPUT)
         note_written(stage, batch);
     if (grad_in)

@@ -38,7 +38,6 @@ const char *cudasim_take_fault(void);
 int64_t cudasim_num_launches(void);
 int64_t cudasim_num_matmuls(void);
 int64_t cudasim_num_mallocs(void);
-int64_t cudasim_num_graphs(void); /* launched */
 void cudasim_pass_time(void);     /* all work ends, which the host does not know */
 /* Whether kernels are compiled with the checks of cudasim_check.cpp. */
 bool cudasim_checks(void);

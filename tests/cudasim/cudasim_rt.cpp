@@ -67,17 +67,9 @@ static work work_of(const char *name, std::function<cudaError_t()> run)
     w.run = std::move(run);
     return w;
 }
-struct CUgraph_st {
-    std::vector<work> works;
-    bool broken; /* by a call that no graph can have */
-};
-struct CUgraphExec_st {
-    std::vector<work> works;
-};
 struct CUstream_st {
     std::deque<work> queue;
     bool blocking;
-    CUgraph_st *capture; /* NULL: work is issued */
     uint32_t id;
     cudasim_clock clock;
 };
@@ -89,15 +81,14 @@ static std::map<uintptr_t, size_t> live, pinned;
 static std::set<uintptr_t> allocated; /* of those pinned, by cudaHostAlloc */
 static std::map<const void *, int> shared_allowed;
 static std::vector<CUstream_st *> streams;
-static struct CUstream_st legacy = {{}, true, NULL, 0, {}};
+static struct CUstream_st legacy = {{}, true, 0, {}};
 static uint32_t num_streams = 1; /* ever made */
-static int num_captures; /* streams that capture */
 static unsigned stream_mode;
 static bool loads_wait;
 static uint64_t stream_chance = 88172645463325252ull;
 static cudaError_t sticky, last;
 static int open_depth;
-static int64_t num_launches, num_mallocs, num_graphs;
+static int64_t num_launches, num_mallocs;
 static bool ready;
 static uint64_t num_calls; /* of the host */
 static std::atomic<int> num_remote; /* works in queues */
@@ -130,8 +121,8 @@ static struct report {
         FILE *log = path && ready ? fopen(path, "a") : NULL;
         if (!log)
             return;
-        fprintf(log, "mallocs %lld launches %lld graphs %lld\n", (long long)num_mallocs,
-                (long long)num_launches, (long long)num_graphs);
+        fprintf(log, "mallocs %lld launches %lld\n", (long long)num_mallocs,
+                (long long)num_launches);
         fclose(log);
     }
 } report_at_end;
@@ -268,20 +259,6 @@ static cudaError_t refuse(cudaError_t code, const char *format, ...)
     return answer(code);
 }
 
-/* A call that no captured stream can be given: the capture is lost. */
-static cudaError_t no_capture(CUstream_st *s)
-{
-    for (CUstream_st *one : streams)
-        if (one->capture && (!s || one == s)) {
-            one->capture->broken = true;
-            return refuse(cudaErrorStreamCaptureUnsupported, "while a stream captures");
-        }
-    return cudaSuccess;
-}
-#define NO_CAPTURE(s)                                                                              \
-    if (num_captures > 0 && no_capture(s) != cudaSuccess)                                          \
-    return cudaErrorStreamCaptureUnsupported
-
 static bool without_device(void)
 {
     const char *fault = getenv("ELAPSE_CUDASIM_FAULT"), *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -380,7 +357,6 @@ extern "C" cudaError_t cudaMalloc(void **ptr, size_t bytes)
 {
     ENTER;
     *ptr = NULL;
-    NO_CAPTURE(NULL);
     if (bytes == 0)
         return cudaSuccess;
     num_mallocs++;
@@ -413,7 +389,6 @@ extern "C" cudaError_t cudaMalloc(void **ptr, size_t bytes)
 extern "C" cudaError_t cudaFree(void *ptr)
 {
     ENTER;
-    NO_CAPTURE(NULL);
     /* CUDA's own words: it "may perform implicit synchronization". */
     bool busy = false;
     for (const CUstream_st *s : streams)
@@ -461,7 +436,6 @@ extern "C" cudaError_t cudaHostAlloc(void **ptr, size_t bytes, unsigned flags)
     ENTER;
     (void)flags;
     *ptr = NULL;
-    NO_CAPTURE(NULL);
     void *at = cudasim_fails("host-alloc")
                    ? MAP_FAILED
                    : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -612,10 +586,6 @@ static cudaError_t put(CUstream_st *s, work w)
 {
     if (!s)
         return refuse(cudaErrorInvalidResourceHandle, "no such stream");
-    if (s->capture) {
-        s->capture->works.push_back(std::move(w));
-        return cudaSuccess;
-    }
     if (s == &legacy) /* waits for the blocking streams, and they for it */
         for (CUstream_st *other : streams)
             if (other->blocking) {
@@ -688,7 +658,7 @@ extern "C" cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned 
     ENTER;
     if (cudasim_fails("stream"))
         return answer(cudaErrorMemoryAllocation);
-    *stream = new CUstream_st{{}, !(flags & cudaStreamNonBlocking), NULL, num_streams++, {}};
+    *stream = new CUstream_st{{}, !(flags & cudaStreamNonBlocking), num_streams++, {}};
     streams.push_back(*stream);
     return cudaSuccess;
 }
@@ -733,7 +703,6 @@ extern "C" cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     CUstream_st *s = stream_of(stream);
     if (!s)
         return refuse(cudaErrorInvalidResourceHandle, "no such stream");
-    NO_CAPTURE(s);
     drain(s);
     cudasim_host_learns(s->clock);
     return waited();
@@ -741,7 +710,6 @@ extern "C" cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 extern "C" cudaError_t cudaDeviceSynchronize(void)
 {
     ENTER;
-    NO_CAPTURE(NULL);
     drain_all();
     cudasim_host_learns(legacy.clock);
     for (const CUstream_st *s : streams)
@@ -801,7 +769,6 @@ extern "C" cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     CUstream_st *s = stream_of(stream);
     if (!s)
         return refuse(cudaErrorInvalidResourceHandle, "no such stream");
-    NO_CAPTURE(s); /* a graph could, ours have none */
     std::shared_ptr<event_state> e = event->state;
     e->stream = s;
     const uint64_t number = ++e->recorded;
@@ -816,7 +783,6 @@ extern "C" cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 extern "C" cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
 {
     ENTER;
-    NO_CAPTURE(stream_of(stream));
     work w = work_of("a wait", nullptr);
     w.wait = event->state;
     w.number = event->state->recorded;
@@ -963,75 +929,6 @@ extern "C" cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes, cudaS
 extern "C" cudaError_t cudaMemset(void *dst, int value, size_t bytes)
 {
     return cudaMemsetAsync(dst, value, bytes, NULL);
-}
-
-/* --- graphs ---------------------------------------------------------------------------------- */
-
-extern "C" cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
-{
-    ENTER;
-    CUstream_st *s = stream_of(stream);
-    if (!s || s == &legacy || s->capture || mode == cudaStreamCaptureModeRelaxed)
-        return refuse(cudaErrorStreamCaptureUnsupported, "cudaStreamBeginCapture");
-    s->capture = new CUgraph_st{{}, false};
-    num_captures++;
-    return cudaSuccess;
-}
-extern "C" cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
-{
-    ENTER;
-    CUstream_st *s = stream_of(stream);
-    *graph = NULL;
-    if (!s || !s->capture)
-        return answer(cudaErrorIllegalState);
-    CUgraph_st *captured = s->capture;
-    s->capture = NULL;
-    num_captures--;
-    if (captured->broken || cudasim_fails("capture")) {
-        delete captured;
-        return answer(cudaErrorStreamCaptureInvalidated);
-    }
-    *graph = captured;
-    return cudaSuccess;
-}
-extern "C" cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
-                                            unsigned long long flags)
-{
-    ENTER;
-    if (!graph || flags)
-        return answer(cudaErrorInvalidValue);
-    *exec = new CUgraphExec_st{graph->works};
-    return cudaSuccess;
-}
-extern "C" cudaError_t cudaGraphDestroy(cudaGraph_t graph)
-{
-    ENTER;
-    delete graph;
-    return cudaSuccess;
-}
-extern "C" cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
-{
-    ENTER;
-    delete exec;
-    return cudaSuccess;
-}
-/* Work for work: what is queued has no need of the graph any more. */
-extern "C" cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
-{
-    ENTER;
-    CUstream_st *s = stream_of(stream);
-    if (!exec || !s)
-        return answer(cudaErrorInvalidValue);
-    NO_CAPTURE(s);
-    num_graphs++;
-    for (const work &w : exec->works)
-        if (put(s, w) != cudaSuccess)
-            break;
-    return sticky;
-}
-extern "C" int64_t cudasim_num_graphs(void)
-{
-    return num_graphs;
 }
 
 /* --- kernels --------------------------------------------------------------------------------- */

@@ -128,16 +128,6 @@ if [ "$device" = cuda ] && [ -z "$quick" ]; then
     verify "tf32: losses are fp32's within 5e-3" near_run gpt-1 gpt-tf32 5e-3
 fi
 
-# Passes as CUDA graphs: the bits of calls one by one, and what a graph does not know of may change.
-if [ "$device" = cuda ] && [ -z "$quick" ]; then
-    still=(--set train.dropout=0 --set train.dtype=bf16)
-    ELAPSE_GRAPHS=off train vit calls -n 1 "${still[@]}" --set cache.policy=off
-    ELAPSE_GRAPHS=on train vit graphs -n 2 "${still[@]}" --set 'elastic.stages=[2,2,1,1]' --set cache.policy=on
-    verify "graphs: an elastic run of two ranks has the bits of calls one by one on one" same_run calls graphs
-    train vit auto -n 1 "${still[@]}" --set cache.policy=off
-    verify "graphs: left to what is measured, the same" same_run calls auto
-fi
-
 # A checkpoint goes on with the same bits, and on the other device.
 train gpt part -n 1 "${short[@]}" --steps 2
 train gpt part -n 1 "${short[@]}" --resume "$tmp/part"

@@ -1,6 +1,6 @@
 /* The host side of the cuda backend on an emulated device (tests/cudasim/): memory announced before
  * it is asked for, choices of matrix products that other backends make alike, an epilogue in place,
- * images uploaded ahead, passes as CUDA graphs, the halves of a backward.
+ * images uploaded ahead, the halves of a backward.
  * Skipped where the emulation is not built. */
 #include <dlfcn.h>
 #include <unistd.h>
@@ -16,10 +16,9 @@
 #define MIB ((int64_t)1 << 20)
 enum { ROWS = 48, IN = 64, OUT = 40 };
 
-static int64_t (*num_mallocs)(void), (*num_matmuls)(void), (*num_graphs)(void);
+static int64_t (*num_mallocs)(void), (*num_matmuls)(void);
 static void (*set_streams)(unsigned);
 static const char *(*take_fault)(void);
-static bool (*graph_pays)(int64_t, int64_t);
 static bool emulated;
 
 static struct backend *open_cuda(enum dtype dtype, bool tune)
@@ -437,126 +436,6 @@ static struct stage *open_stage(struct backend *be, const struct job *job)
     return stage;
 }
 
-/* --- graphs ---------------------------------------------------------------------------------- */
-
-enum { PASSES = 12 };
-
-/* The gradients of a stage after passes over two blocks, by two slots in turn, steps of four, the
- * last with another scale; it freezes on the way, which gives memory back. graphs[]: launched
- * before that and behind it. */
-static void trained(const char *mode, float *grads, int64_t num, int64_t graphs[2])
-{
-    static const int64_t ids[SAMPLES] = {3, 4};
-    static const int32_t labels[SAMPLES] = {1, 0};
-    float images[2][SAMPLES * IMAGE];
-    struct job job;
-    struct err err = {0};
-    setenv("ELAPSE_GRAPHS", mode, 1);
-    case_job(&job, FAMILY_VIT, DTYPE_FP32);
-    struct backend *be = open_cuda(DTYPE_FP32, false);
-    unsetenv("ELAPSE_GRAPHS");
-    struct stage *stage = open_stage(be, &job);
-    for (int i = 0; i < 2 * SAMPLES * IMAGE; i++)
-        images[i / (SAMPLES * IMAGE)][i % (SAMPLES * IMAGE)] = (float)rng_normal(1, (uint64_t)i);
-    for (int frozen = 0; frozen < 2; frozen++) {
-        const int64_t before = num_graphs();
-        if (frozen)
-            ok(stage_freeze(stage, 3, &err), &err);
-        for (int i = 0; i < PASSES; i++) {
-            const struct sample_block block = {
-                .num_samples = SAMPLES, .ids = ids, .labels = labels, .images = images[i % 3 == 0]};
-            const float scale = i + 1 < PASSES ? 0.5f : 0.25f;
-            void *none[1] = {NULL}, *out[1];
-            const int slot = i % 2;
-            if (i % 4 == 0)
-                stage_begin_grad(stage);
-            ok(stage_forward(stage, &(struct stage_batch){.block = &block, .slot = slot}, none, out,
-                             true, &err),
-               &err);
-            ok(stage_backward(
-                   stage, &(struct stage_batch){.block = &block, .slot = slot, .grad_scale = scale},
-                   BACKWARD_INPUT, none, out, &err),
-               &err);
-            ok(stage_backward(
-                   stage, &(struct stage_batch){.block = &block, .slot = slot, .grad_scale = scale},
-                   BACKWARD_WEIGHT, none, out, &err),
-               &err);
-        }
-        graphs[frozen] = num_graphs() - before;
-    }
-    const int params = stage_num_params(stage);
-    int64_t at = 0;
-    for (int p = 0; p < params; p++) {
-        const struct param *one = &stage_params(stage)[p];
-        if (!one->grad)
-            continue;
-        assert_true(at + one->num_elems <= num);
-        down(be, grads + at, one->grad, one->num_elems);
-        at += one->num_elems;
-    }
-    assert_true(at > 1000);
-    stage_free(stage);
-    backend_free(be);
-    job_clear(&job);
-}
-
-static void graph_pays__where_issuing_takes_half_of_the_devices_time(void **state)
-{
-    static const struct {
-        int64_t host_ns, device_ns;
-        bool pays;
-    } cases[] = {
-        {50000,     100000,    true },
-        {49999,     100000,    false},
-        {100000,    100000,    true },
-        {100000,    1000,      true }, /* the device waits for the host all the time */
-        {1,         0,         true },
-        {0,         1,         false},
-        {INT64_MAX, INT64_MAX, true },
-    };
-    (void)state;
-    if (!emulated)
-        skip();
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        assert_int_equal(graph_pays(cases[i].host_ns, cases[i].device_ns), cases[i].pays);
-}
-
-static void graphs__have_the_bits_of_calls_one_by_one(void **state)
-{
-    enum { MOST = 1 << 16 };
-    struct err err = {0};
-    int64_t graphs[2];
-    (void)state;
-    if (!emulated)
-        skip();
-    float *one_by_one = calloc(MOST, sizeof(float)), *whole = calloc(MOST, sizeof(float));
-    assert_true(one_by_one && whole);
-    trained("off", one_by_one, MOST, graphs);
-    assert_int_equal(graphs[0] + graphs[1], 0);
-    trained("on", whole, MOST, graphs);
-    assert_memory_equal(one_by_one, whole, MOST * sizeof(float));
-    /* Each slot has 6 passes. From the second on there are graphs: forwards 5; both backwards 5, the last slot's
-     * last, of another scale, less, and one of the first slot's weights' halves, of which those
-     * that begin a step are others. At first, where the first pass's kernels take more work space
-     * later on, two of them count from the second pass. */
-    assert_int_equal(graphs[0], 2 * 3 * 5 - 2 - 1 - 2);
-    assert_int_equal(graphs[1], 2 * 3 * 5 - 2 - 1);
-    /* A pass that cannot be captured is issued, without a message. */
-    setenv("ELAPSE_CUDASIM_FAULT", "capture", 1);
-    trained("on", whole, MOST, graphs);
-    unsetenv("ELAPSE_CUDASIM_FAULT");
-    assert_memory_equal(one_by_one, whole, MOST * sizeof(float));
-    assert_int_equal(graphs[0] + graphs[1], 0);
-    trained("auto", whole, MOST, graphs); /* whatever it finds out */
-    assert_memory_equal(one_by_one, whole, MOST * sizeof(float));
-    setenv("ELAPSE_GRAPHS", "yes", 1);
-    assert_null(cuda_load_backend(&(struct cuda_spec){.threads = 1}, &err));
-    unsetenv("ELAPSE_GRAPHS");
-    assert_string_equal(err.msg, "ELAPSE_GRAPHS must be auto, on or off, got 'yes'");
-    free(one_by_one);
-    free(whole);
-}
-
 /* --- halves of a backward --------------------------------------------------------------------- */
 
 static void (*real_attention)(struct backend *be, const struct attention *a, const void *qkv,
@@ -713,14 +592,11 @@ static int find_device(void **state)
     void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     assert_non_null(lib);
     void *symbols[] = {dlsym(lib, "cudasim_num_mallocs"), dlsym(lib, "cudasim_num_matmuls"),
-                       dlsym(lib, "cudasim_take_fault"),  dlsym(lib, "cudasim_set_streams"),
-                       dlsym(lib, "cudasim_num_graphs"),  dlsym(lib, "cuda_graph_pays")};
+                       dlsym(lib, "cudasim_take_fault"), dlsym(lib, "cudasim_set_streams")};
     memcpy(&num_mallocs, &symbols[0], sizeof symbols[0]);
     memcpy(&num_matmuls, &symbols[1], sizeof symbols[1]);
     memcpy(&take_fault, &symbols[2], sizeof symbols[2]);
     memcpy(&set_streams, &symbols[3], sizeof symbols[3]);
-    memcpy(&num_graphs, &symbols[4], sizeof symbols[4]);
-    memcpy(&graph_pays, &symbols[5], sizeof symbols[5]);
     emulated = true;
     return 0;
 }
@@ -737,8 +613,6 @@ int main(void)
         cmocka_unit_test(rows__that_are_rounded_by_their_place_are_found),
         cmocka_unit_test(dgelu__in_place_only_where_it_has_the_bits_of_out_of_place),
         cmocka_unit_test(upload__is_what_the_next_forward_of_the_block_reads),
-        cmocka_unit_test(graph_pays__where_issuing_takes_half_of_the_devices_time),
-        cmocka_unit_test(graphs__have_the_bits_of_calls_one_by_one),
         cmocka_unit_test(backward__both_halves_together_take_no_detour_and_have_the_bits_of_apart),
         cmocka_unit_test(backward__gradients_are_those_of_the_cpu_backend),
     };

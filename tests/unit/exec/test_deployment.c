@@ -163,8 +163,6 @@ static void backend_count__has_all_but_kernels_and_what_may_lack(void **state)
                                       offsetof(struct backend, range_pop),
                                       offsetof(struct backend, choices),
                                       offsetof(struct backend, choose),
-                                      offsetof(struct backend, graph_begin),
-                                      offsetof(struct backend, graph_end),
                                       offsetof(struct backend, measure_row_position),
                                       offsetof(struct backend, hold),
                                       offsetof(struct backend, release)};
