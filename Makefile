@@ -94,7 +94,8 @@ LIBS_exec := $(shell pkg-config --libs $(MPI_PC) openblas 2>/dev/null) -fopenmp 
 CUDA_DEFS := -DELAPSE_CUDA_MIN_ARCH=$(firstword $(CUDA_ARCH))
 CUDA_CFLAGS := -fPIC -isystem $(CUDA_HOME)/include $(CUDA_DEFS)
 CUDA_LIBS := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart -lcublasLt
-NVCCFLAGS := -std=c++17 -O3 -I. $(DEFS) $(CUDA_DEFS) --expt-relaxed-constexpr -Xcompiler -Wall,-fPIC \
+NVCC_OPT ?= -O3
+NVCCFLAGS := -std=c++17 $(NVCC_OPT) -I. $(DEFS) $(CUDA_DEFS) --expt-relaxed-constexpr -Xcompiler -Wall,-fPIC \
   $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a),code=sm_$(a)) \
   -gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH))
 

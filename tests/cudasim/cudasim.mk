@@ -9,7 +9,7 @@ SIM_OUT := $(OUT)/cudasim
 SIM_LIBS := $(if $(SIM),$(patsubst %,$(SIM_OUT)/elapse-cuda-%.so,plain check))
 SIM_DRIVER := $(if $(SIM),$(SIM_OUT)/libcuda.so.1)
 SIM_TESTS := $(if $(SIM),$(OUT)/tests/test_cudasim $(if $(filter 1,$(HAVE_NCCL)),$(OUT)/tests/test_cudasim_nccl))
-SIM_FLAGS := -std=c++17 -g -fPIC -U_FORTIFY_SOURCE -fstack-clash-protection -pthread -Wall -Wextra -Wno-unknown-pragmas \
+SIM_FLAGS := -std=c++17 -g1 -fPIC -U_FORTIFY_SOURCE -fstack-clash-protection -pthread -Wall -Wextra -Wno-unknown-pragmas \
   -Wno-maybe-uninitialized -I. -isystem $(CUDA_HOME)/include $(DEFS) -DELAPSE_CUDASIM
 SIM_CHECKS := -fsanitize=thread,alignment,bounds,shift
 

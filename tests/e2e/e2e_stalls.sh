@@ -1,7 +1,7 @@
 #!/bin/bash
 # tests/e2e/e2e_stalls.sh - a rank that stands still: the run ends within the time that ELAPSE_STALL gives, says what each
 # rank waits for, and goes on by --max-restarts with the same bits. A run that is stopped as a whole goes on by itself.
-# alone: ends of runs are timed, group: slow, seconds: 80
+# alone: ends of runs are timed, group: slow, seconds: 65
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/runs.sh"
 begin
@@ -9,6 +9,27 @@ as_users_wait
 freezing_vit
 long=(-n 2 --set train.epochs=240 --set train.checkpoint_every_steps=60 --set 'freeze.table=[0]' --set cache.policy=off)
 export ELAPSE_STALL=2s
+
+# Three that wait for what never comes, beside the others.
+# beside NAME COMMAND...: begins it; `ended NAME` has its status and output
+beside() { { "${@:2}" >"$tmp/$1.said" 2>&1; echo $? >"$tmp/$1.rc"; } & }
+ended() { until [ -s "$tmp/$1.rc" ]; do sleep 0.1; done; cat "$tmp/$1.said"; return "$(cat "$tmp/$1.rc")"; }
+# A rank that dies while MPI starts. Open MPI 4.1 then waits for ever where files may not grow.
+cat >"$tmp/leaves" <<'SH'
+#!/bin/sh
+: >"$ELAPSE_STARTS/begun-1" # the sign of a rank that is gone: nobody holds its lock
+exec sleep 100
+SH
+chmod +x "$tmp/leaves"
+beside dead env ELAPSE_MPIRUN="$tmp/leaves" timeout 40 "$elapse" train "$tmp/vit.json" -n 2 --out "$tmp/dead"
+half() { # OUT ENVIRONMENT...: the other process never begins MPI
+    env "${@:2}" timeout 300 mpirun.openmpi -n 1 "$(dirname "$elapse")/elapse-exec" train "$tmp/vit.json" --out "$tmp/$1" : -n 1 sleep 400
+}
+if command -v mpirun.openmpi >/dev/null; then
+    beside alone half alone ELAPSE_STALL=2s
+    mkdir "$tmp/signs"
+    beside one-machine half one-machine -u ELAPSE_STALL ELAPSE_STARTS="$tmp/signs"
+fi
 train vit whole "${long[@]}"
 
 # ranks OUT: the processes of its ranks, the first first
@@ -104,31 +125,19 @@ slowed() {
 verify "a slow rank is named" slowed
 verify "the next plan weighs it, with the same bits" same_run even slowed
 verify "by another plan" grep -q "\"transitions\": *\[ *{" "$tmp/slowed.json"
-# A rank that dies while MPI starts. Open MPI 4.1 then waits for ever where files may not grow.
-cat >"$tmp/leaves" <<'SH'
-#!/bin/sh
-: >"$ELAPSE_STARTS/begun-1" # the sign of a rank that is gone: nobody holds its lock
-exec sleep 100
-SH
-chmod +x "$tmp/leaves"
-died='a rank of train died while MPI started; its launcher did not end within 10 s'
-ELAPSE_MPIRUN=$tmp/leaves CHECK_SECONDS=40 expect "a rank that dies in MPI's start ends the run" 3 "$died" \
-    "$elapse" train "$tmp/vit.json" -n 2 --out "$tmp/dead"
+dies() {
+    ended dead >"$tmp/out"
+    [ $? -eq 3 ] && grep -q 'a rank of train died while MPI started; its launcher did not end within 10 s' "$tmp/out" || { cat "$tmp/out"; return 1; }
+}
+verify "a rank that dies in MPI's start ends the run" dies
 tight() {
     (ulimit -f 8; timeout 60 "$elapse" train "$tmp/vit.json" -n 2 --out "$tmp/tight" >"$tmp/tight.out" 2>&1)
     [ $? -eq 3 ] || { cat "$tmp/tight.out"; return 1; }
 }
 verify "so does a limit of file sizes that Open MPI cannot start under" tight
-half() { # TIME ENVIRONMENT...: the other process never begins MPI
-    local time=$1
-    shift
-    env "$@" timeout 300 mpirun.openmpi -n 1 "$(dirname "$elapse")/elapse-exec" train "$tmp/vit.json" --out "$tmp/half" : \
-        -n 1 sleep 400 >"$tmp/half.out" 2>&1
-    grep -q "MPI has not started within $time" "$tmp/half.out" || { cat "$tmp/half.out"; return 1; }
-}
+says_time() { ended "$1" >"$tmp/out"; grep -q "MPI has not started within $2" "$tmp/out" || { cat "$tmp/out"; return 1; }; }
 if command -v mpirun.openmpi >/dev/null; then
-    verify "a rank alone in MPI's start ends by itself" half '10.0 s' ELAPSE_STALL=2s
-    mkdir "$tmp/signs"
-    verify "on one machine within a minute" half '60.0 s' -u ELAPSE_STALL ELAPSE_STARTS="$tmp/signs"
+    verify "a rank alone in MPI's start ends by itself" says_time alone '10.0 s'
+    verify "on one machine within a minute" says_time one-machine '60.0 s'
 fi
 finish
