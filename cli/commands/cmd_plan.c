@@ -107,6 +107,27 @@ static double per_thousand(const struct plan_answer *answer)
     return answer->err.status == OK ? 1000 / answer->result.samples_per_s : 0;
 }
 
+/* A row of the table over F: our plan, and that of PipeTransformer's released code. */
+static void print_frozen_row(int f, const struct plan_answer *ours,
+                             const struct plan_answer *theirs)
+{
+    const struct plan *p = &ours->result.plan, *t = &theirs->result.plan;
+    char a[32], b[32];
+    if (ours->err.status != OK) {
+        printf("%2d | %s\n", f, ours->err.msg);
+        return;
+    }
+    printf("%2d | %3d %4d %4d %-11s %-7s %10s %10.3f | ", f, p->num_ranks, plan_width(p),
+           p->microbatches.count, schedule_kind_name(p->schedule), frozen_placement_name(p->frozen),
+           format_ns(p->step_ns, a, sizeof a), per_thousand(ours));
+    if (theirs->err.status == OK)
+        printf("%3d %4d %4d %10s %10.3f | %.2fx\n", t->num_ranks, plan_width(t),
+               t->microbatches.count, format_ns(t->step_ns, b, sizeof b), per_thousand(theirs),
+               per_thousand(theirs) / per_thousand(ours));
+    else
+        printf("%s\n", theirs->err.msg);
+}
+
 /* Print the table over F. A row without a plan says why. If no row has a plan, the command fails.
  */
 static enum status run_all_frozen(const struct command *command, const struct request *q,
@@ -132,10 +153,8 @@ static enum status run_all_frozen(const struct command *command, const struct re
     enum status rc = OK;
     for (int f = 0; f <= job->model.num_layers && rc == OK; f++) {
         struct plan_answer ours = {0}, theirs = {0};
-        char a[32], b[32];
         solve(q, job, &cost->cost, f, q->cached, &ours);
         solve(q, &release, &cost->cost, f, q->cached, &theirs);
-        const struct plan *p = &ours.result.plan, *t = &theirs.result.plan;
         any = any || ours.err.status == OK;
         extrapolated = extrapolated || ours.result.extrapolated || theirs.result.extrapolated;
         if ((ours.err.status != OK && ours.err.status != ERR_INFEASIBLE &&
@@ -147,19 +166,8 @@ static enum status run_all_frozen(const struct command *command, const struct re
             json_add_int(row, "frozen_layers", f);
             plan_show_add(json_add_object(row, "plan"), &ours, &job->cluster);
             plan_show_add(json_add_object(row, "released"), &theirs, &job->cluster);
-        } else if (ours.err.status != OK) {
-            printf("%2d | %s\n", f, ours.err.msg);
         } else {
-            printf("%2d | %3d %4d %4d %-11s %-7s %10s %10.3f | ", f, p->num_ranks, plan_width(p),
-                   p->microbatches.count, schedule_kind_name(p->schedule),
-                   frozen_placement_name(p->frozen), format_ns(p->step_ns, a, sizeof a),
-                   per_thousand(&ours));
-            if (theirs.err.status == OK)
-                printf("%3d %4d %4d %10s %10.3f | %.2fx\n", t->num_ranks, plan_width(t),
-                       t->microbatches.count, format_ns(t->step_ns, b, sizeof b),
-                       per_thousand(&theirs), per_thousand(&theirs) / per_thousand(&ours));
-            else
-                printf("%s\n", theirs.err.msg);
+            print_frozen_row(f, &ours, &theirs);
         }
         plan_answer_clear(&ours);
         plan_answer_clear(&theirs);
@@ -430,6 +438,44 @@ static enum status set_shortly(struct option_list *list, const char *path, const
     return OK;
 }
 
+/* Put the options that stand for keys of the job before the overrides, and refuse those that exclude
+ * each other. texts: what to free after the command. */
+static enum status take_shorts(struct request *q, const char *job, char *texts[MOST_SHORTS],
+                               struct err *err)
+{
+    if (!job && (q->from || !q->model || !q->cluster)) {
+        err_set(err, ERR_INPUT, "plan: JOB is missing");
+        err_hint(err, "elapse plan JOB, or elapse plan --model MODEL --cluster CLUSTER");
+        return ERR_INPUT;
+    }
+    if (q->from && (q->seq || q->batch || q->tokens || q->dtype || q->optimizer || q->framework))
+        return err_set(
+            err, ERR_INPUT,
+            "--from excludes --seq, --batch, --tokens, --dtype, --optimizer and --framework");
+    const struct {
+        const char *path, *value;
+    } shorts[MOST_SHORTS] = {
+  /* applied from the last to the first */
+        {"cluster.price",        q->price                   },
+        {"pipeline.headroom",    q->headroom                },
+        {"model.seq",            q->seq                     },
+        {"model",                q->from ? NULL : q->model  },
+        {"cluster",              q->from ? NULL : q->cluster},
+        {"train.batch.global",   q->batch                   },
+        {"train.tokens",         q->tokens                  },
+        {"train.dtype",          q->dtype                   },
+        {"train.optimizer.kind", q->optimizer               },
+        {"train.framework",      q->framework               },
+        {"cost.source",          q->cost                    },
+        {"cost.efficiency",      q->efficiency              },
+        {"cost.calibration",     q->calibration             },
+    };
+    enum status rc = OK;
+    for (int i = 0; i < MOST_SHORTS && rc == OK; i++)
+        rc = set_shortly(&q->overrides, shorts[i].path, shorts[i].value, &texts[i], err);
+    return rc;
+}
+
 static enum status run(const struct command *command, int argc, char **argv, struct err *err)
 {
     struct request q = {.from_frozen = -1, .time = PLAN_TIME};
@@ -513,35 +559,7 @@ static enum status run(const struct command *command, int argc, char **argv, str
     if (rc != OK || line.help)
         return rc;
     const char *job = line.num_positional > 0 ? line.positional[0] : NULL;
-    if (!job && (q.from || !q.model || !q.cluster)) {
-        rc = err_set(err, ERR_INPUT, "plan: JOB is missing");
-        err_hint(err, "elapse plan JOB, or elapse plan --model MODEL --cluster CLUSTER");
-        return rc;
-    }
-    if (q.from && (q.seq || q.batch || q.tokens || q.dtype || q.optimizer || q.framework))
-        return err_set(
-            err, ERR_INPUT,
-            "--from excludes --seq, --batch, --tokens, --dtype, --optimizer and --framework");
-    const struct {
-        const char *path, *value;
-    } shorts[MOST_SHORTS] = {
-  /* applied from the last to the first */
-        {"cluster.price",        q.price                  },
-        {"pipeline.headroom",    q.headroom               },
-        {"model.seq",            q.seq                    },
-        {"model",                q.from ? NULL : q.model  },
-        {"cluster",              q.from ? NULL : q.cluster},
-        {"train.batch.global",   q.batch                  },
-        {"train.tokens",         q.tokens                 },
-        {"train.dtype",          q.dtype                  },
-        {"train.optimizer.kind", q.optimizer              },
-        {"train.framework",      q.framework              },
-        {"cost.source",          q.cost                   },
-        {"cost.efficiency",      q.efficiency             },
-        {"cost.calibration",     q.calibration            },
-    };
-    for (int i = 0; i < MOST_SHORTS && rc == OK; i++)
-        rc = set_shortly(&q.overrides, shorts[i].path, shorts[i].value, &texts[i], err);
+    rc = take_shorts(&q, job, texts, err);
     enum status (*way)(const struct command *, const struct request *, const char *, struct err *) =
         q.sweeps.count > 0 ? run_sweep : run_plan;
     /* wall: cli/frameworks */

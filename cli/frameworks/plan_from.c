@@ -209,6 +209,23 @@ static enum status add_model(const struct plan_from *ask, struct json *job, stru
     return OK;
 }
 
+static void print_sides(const struct side *today, const struct side *best, double faster,
+                        const struct json *not_counted, bool stages)
+{
+    print_layout("today", today);
+    print_layout("best", best);
+    if (faster > 1)
+        printf("%-6s %.3gx as fast as today\n", "", faster);
+    else if (faster > 0)
+        printf("nothing faster was found\n");
+    for (struct json *name = json_first(not_counted); name; name = json_next(name))
+        printf("not counted: %s\n", json_string(name));
+    if (best->answer.err.status == OK) {
+        printf("\nthe best plan:\n");
+        plan_show_print(&best->job, &best->cost, &best->answer, NULL, stages);
+    }
+}
+
 enum status plan_from(const struct command *command, const struct plan_from *ask, const char *text,
                       struct err *err)
 {
@@ -250,18 +267,7 @@ enum status plan_from(const struct command *command, const struct plan_from *ask
         json_add_copy(out, "not_counted", given.not_counted);
         rc = command_answer(out, err);
     } else if (rc == OK) {
-        print_layout("today", &today);
-        print_layout("best", best);
-        if (faster > 1)
-            printf("%-6s %.3gx as fast as today\n", "", faster);
-        else if (faster > 0)
-            printf("nothing faster was found\n");
-        for (struct json *name = json_first(given.not_counted); name; name = json_next(name))
-            printf("not counted: %s\n", json_string(name));
-        if (best->answer.err.status == OK) {
-            printf("\nthe best plan:\n");
-            plan_show_print(&best->job, &best->cost, &best->answer, NULL, ask->stages);
-        }
+        print_sides(&today, best, faster, given.not_counted, ask->stages);
     }
     if (rc == OK && best->answer.err.status != OK)
         rc = err_copy(err, &best->answer.err);

@@ -483,6 +483,40 @@ static void print_run(const struct run_cost *run)
                run_cost_text(run, rest, sizeof rest));
 }
 
+static void print_notes(const struct job *job, const struct cost_handle *cost,
+                        const struct plan_answer *answer)
+{
+    if (cost->note[0])
+        printf("note: %s\n", cost->note);
+    if (answer->bf16_samples_per_s > 0)
+        printf("note: with train.dtype bf16 this plan reaches %.1f samples/s, %.2g times as many\n",
+               answer->bf16_samples_per_s,
+               answer->bf16_samples_per_s / answer->result.samples_per_s);
+    if (job->model.note[0])
+        printf("note: %s\n", job->model.note);
+    if (framework_loops_in_python(&job->model))
+        printf("note: experts are counted as grouped products; the loop over experts of "
+               "transformers' models, which ZeRO-3 gathers one by one, took 44 times as long in a "
+               "published run\n");
+}
+
+/* Where the plan almost fills the memory: what plans with more room lose. */
+static void print_tight(const struct plan_answer *answer)
+{
+    const struct planner_result *result = &answer->result;
+    const bool judged = result->best[0].judged_ns > 0;
+    const struct plan_margin margin = answer->memory.margin;
+    if (plan_memory_print_tight(answer->memory.peak_bytes, answer->memory.limit_bytes,
+                                margin.memory)) {
+        if (judged && result->searched.complete)
+            printf(": plans with more room are slower by more than %.0f %%", 100 * margin.nearly);
+        else if (judged)
+            printf(": no plan with more room was found within %.0f %% of this speed",
+                   100 * margin.nearly);
+        printf("\n");
+    }
+}
+
 void plan_show_print(const struct job *job, const struct cost_handle *cost,
                      const struct plan_answer *answer, const struct plan_answer *released,
                      bool all_stages)
@@ -495,17 +529,7 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
            COUNT_TEXT(job->cluster.num_devices, "device"), cost->cost.label,
            result->extrapolated ? ", extrapolated" : "");
     printf("%s\n", plan_training_text(job, rates, sizeof rates));
-    if (cost->note[0])
-        printf("note: %s\n", cost->note);
-    if (answer->bf16_samples_per_s > 0)
-        printf("note: with train.dtype bf16 this plan reaches %.1f samples/s, %.2g times as many\n",
-               answer->bf16_samples_per_s, answer->bf16_samples_per_s / result->samples_per_s);
-    if (job->model.note[0])
-        printf("note: %s\n", job->model.note);
-    if (framework_loops_in_python(&job->model))
-        printf("note: experts are counted as grouped products; the loop over experts of "
-               "transformers' models, which ZeRO-3 gathers one by one, took 44 times as long in a "
-               "published run\n");
+    print_notes(job, cost, answer);
     if (*rows_text(&job->model, rates, sizeof rates))
         printf("%s\n", rates);
     printf("\nstep %s: %s\n", format_ns(plan->step_ns, a, sizeof a),
@@ -527,17 +551,7 @@ void plan_show_print(const struct job *job, const struct cost_handle *cost,
     print_beaten(answer, released);
     plan_memory_print(&answer->memory);
     print_stages(answer, all_stages);
-    const bool judged = result->best[0].judged_ns > 0;
-    const struct plan_margin margin = answer->memory.margin;
-    if (plan_memory_print_tight(answer->memory.peak_bytes, answer->memory.limit_bytes,
-                                margin.memory)) {
-        if (judged && result->searched.complete)
-            printf(": plans with more room are slower by more than %.0f %%", 100 * margin.nearly);
-        else if (judged)
-            printf(": no plan with more room was found within %.0f %% of this speed",
-                   100 * margin.nearly);
-        printf("\n");
-    }
+    print_tight(answer);
     if (result->judge_decided)
         printf("`train` ranks plans without shared links and would choose another; pass it this "
                "one: -o FILE, then train --plan FILE\n");

@@ -86,11 +86,6 @@ void cuda_failures_init(void)
     latch.first = (struct err){0};
 }
 
-bool cuda_waits(void)
-{
-    return latch.wait;
-}
-
 void cuda_launched(const char *kernel, const char *file, int line)
 {
     latch.kernel = kernel;

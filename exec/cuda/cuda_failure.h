@@ -24,7 +24,6 @@ struct err cuda_failures(void);
 void cuda_set_failures(const struct err *failures);
 /* Read ELAPSE_CUDA_SYNC and forget earlier failures; for a new backend. */
 void cuda_failures_init(void);
-bool cuda_waits(void); /* ELAPSE_CUDA_SYNC=1 */
 /* Called after every launch (by CUDA_LAUNCH). With ELAPSE_CUDA_SYNC=1 in the environment it waits
  * for the kernel, so that a fault is reported for the launch that caused it. */
 void cuda_launched(const char *kernel, const char *file, int line);

@@ -144,6 +144,25 @@ static enum status read_label(const struct cells *cells, int column, const char 
     return OK;
 }
 
+/* Split the line at *line, which ends before `end`, into cells, and move *line and *number past it.
+ * Texts of QQP contain newlines. A line with fewer columns than the header is therefore joined with the
+ * next ones. (If the line was merely cut off, joining the next one gives too many columns, which the
+ * caller refuses.) */
+static void next_row(const char **line, const char *end, int header, int64_t *number,
+                     struct cells *cells)
+{
+    const int64_t here = ++*number;
+    const char *stop = memchr(*line, '\n', (size_t)(end - *line));
+    split_line(*line, (size_t)((stop ? stop : end) - *line), cells);
+    for (; here > 1 && stop && stop + 1 < end && cells->count > 1 && cells->count < header &&
+           *number < here + MAX_LINES;
+         ++*number) {
+        stop = memchr(stop + 1, '\n', (size_t)(end - stop - 1));
+        split_line(*line, (size_t)((stop ? stop : end) - *line), cells);
+    }
+    *line = stop ? stop + 1 : end;
+}
+
 /* ctx: the set of labels that the files have. */
 static enum status read_table(const struct job *job, struct dataset *dataset, enum split split,
                               const char *path, void *ctx, struct err *err)
@@ -164,21 +183,8 @@ static enum status read_table(const struct job *job, struct dataset *dataset, en
     if (rc != OK)
         return rc;
     for (const char *line = text, *end = text + bytes; rc == OK && line < end;) {
-        const char *stop = memchr(line, '\n', (size_t)(end - line));
-        size_t length = (size_t)((stop ? stop : end) - line);
-        split_line(line, length, &cells);
-        /* Texts of QQP contain newlines. A line with too few columns is therefore joined with the
-         * next ones. (If the line was merely cut off, joining the next one gives too many columns,
-         * which is refused below.) */
-        const int64_t here = ++number;
-        for (; here > 1 && stop && stop + 1 < end && cells.count > 1 && cells.count < header &&
-               number < here + MAX_LINES;
-             number++) {
-            stop = memchr(stop + 1, '\n', (size_t)(end - stop - 1));
-            length = (size_t)((stop ? stop : end) - line);
-            split_line(line, length, &cells);
-        }
-        line = stop ? stop + 1 : end;
+        const int64_t here = number + 1;
+        next_row(&line, end, header, &number, &cells);
         if (here == 1) {
             header = cells.count;
             if (cola_line(&cells)) {

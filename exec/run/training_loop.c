@@ -202,11 +202,33 @@ static enum status leave_out(struct trainer *t, struct err *err)
                       : OK;
 }
 
+/* Add the step to the run's files. If they cannot be written, the run ends. */
+static void record_step(struct trainer *t, const struct step_result *result, int64_t samples,
+                        double lr)
+{
+    const struct plan *plan = &t->deployment.plan.plan;
+    if (t->comm->rank == 0 && t->fault.status == OK &&
+        run_files_step(
+            t->files,
+            &(struct step_row){.step = t->progress.step,
+                               .epoch = t->progress.epoch,
+                               .start_ns = result->start_ns,
+                               .step_ns = result->step_ns,
+                               .loss = result->loss,
+                               .lr = lr,
+                               .grad_norm = result->grad_norm,
+                               .samples_per_s = (double)samples * 1e9 / (double)result->step_ns,
+                               .frozen_layers = plan->num_frozen_layers,
+                               .pipeline_length = plan->num_ranks,
+                               .replicas = plan_width(plan)},
+            &t->fault) != OK)
+        trainer_stop(0); /* the weights are sound, so a checkpoint comes before the end */
+}
+
 static enum status one_step(struct trainer *t, const struct step_ask *ask,
                             struct step_result *result, struct err *err)
 {
     const int64_t step_in_epoch = ask->in_epoch;
-    const struct plan *plan = &t->deployment.plan.plan;
     const struct batch *batch;
     double lr = learning_rate(t->job, lr_step(t, step_in_epoch), t->total_steps);
     enum status rc = loader_get(t->deployment.loaders[SPLIT_TRAIN], t->progress.epoch,
@@ -238,22 +260,7 @@ static enum status one_step(struct trainer *t, const struct step_ask *ask,
     t->last_loss = result->loss;
     if (isnan(t->first_loss))
         t->first_loss = result->loss;
-    if (t->comm->rank == 0 && t->fault.status == OK &&
-        run_files_step(t->files,
-                       &(struct step_row){.step = t->progress.step,
-                                          .epoch = t->progress.epoch,
-                                          .start_ns = result->start_ns,
-                                          .step_ns = result->step_ns,
-                                          .loss = result->loss,
-                                          .lr = lr,
-                                          .grad_norm = result->grad_norm,
-                                          .samples_per_s = (double)batch->num_samples * 1e9 /
-                                                           (double)result->step_ns,
-                                          .frozen_layers = plan->num_frozen_layers,
-                                          .pipeline_length = plan->num_ranks,
-                                          .replicas = plan_width(plan)},
-                       &t->fault) != OK)
-        trainer_stop(0); /* the weights are sound, so a checkpoint comes before the end */
+    record_step(t, result, batch->num_samples, lr);
     THEN(show_step(t, result, lr, batch->num_samples, err));
     elastic_count(t);
     probe_count(t, lr);

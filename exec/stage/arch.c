@@ -448,6 +448,40 @@ void arch_item(const struct model *model, const struct arch *arch, int item, str
     adapters_spec(model, arch, item, spec);
 }
 
+/* Attention of a decoder, on `rows` tokens. */
+static void decoder_stash(const struct model *model, const struct arch *arch, int64_t rows,
+                          int64_t e, int64_t *stash)
+{
+    const int64_t f = sizeof(float), h = arch->hidden;
+    const int64_t query = rows * arch->heads * arch->head_dim * e;
+    const int64_t heads = rows * (arch->heads + arch->kv_heads);
+    stash[AT_LN] = rows * h * e;
+    stash[AT_STATS] = rows * f;
+    stash[AT_HEADS] = query + 2 * rows * arch->kv_heads * arch->head_dim * e;
+    stash[AT_HEAD_STATS] = model->block.qk_norm == QK_NORM_HEAD ? heads * f : 0;
+    stash[AT_QKV] = 3 * query;
+    stash[AT_CTX] = query;
+    stash[AT_LSE] = rows * arch->heads * f;
+    stash[PART] = (h + 2 * arch->head_dim) * f;
+}
+
+static void head_stash(const struct arch *arch, int64_t n, int64_t e, int64_t *stash)
+{
+    const int64_t f = sizeof(float), h = arch->hidden;
+    if (arch->task == TASK_CLASSIFY) {
+        stash[HE_LOGITS] = n * arch->outputs * e;
+        stash[HE_DROP] = n * h * e;
+    } else if (arch->task == TASK_MLM) {
+        const int64_t masked = n * model_masked_of(arch->seq);
+        stash[HE_PRE] = stash[HE_ACT] = stash[HE_LN] = stash[HE_GRAD] = masked * h * e;
+        stash[HE_LOGITS] = masked * arch->logit_stride * e;
+        stash[HE_STATS] = 2 * masked * f;
+        stash[PART] = 2 * h * f;
+    } else {
+        stash[HE_LOGITS] = n * arch->seq * arch->logit_stride * e;
+    }
+}
+
 void arch_stash(const struct model *model, const struct arch *arch, int item, int64_t n,
                 int elem_bytes, bool on_device, int64_t *stash, int64_t *out)
 {
@@ -465,16 +499,7 @@ void arch_stash(const struct model *model, const struct arch *arch, int item, in
         break;
     case ITEM_ATTENTION:
         if (arch->decoder) {
-            const int64_t query = rows * arch->heads * arch->head_dim * e;
-            const int64_t heads = rows * (arch->heads + arch->kv_heads);
-            stash[AT_LN] = wide;
-            stash[AT_STATS] = rows * f;
-            stash[AT_HEADS] = query + 2 * rows * arch->kv_heads * arch->head_dim * e;
-            stash[AT_HEAD_STATS] = model->block.qk_norm == QK_NORM_HEAD ? heads * f : 0;
-            stash[AT_QKV] = 3 * query;
-            stash[AT_CTX] = query;
-            stash[AT_LSE] = rows * arch->heads * f;
-            stash[PART] = (h + 2 * arch->head_dim) * f;
+            decoder_stash(model, arch, rows, e, stash);
             break;
         }
         stash[AT_LN] = wide;
@@ -506,18 +531,7 @@ void arch_stash(const struct model *model, const struct arch *arch, int item, in
         break;
     case ITEM_HEAD:
         *out = 0;
-        if (arch->task == TASK_CLASSIFY) {
-            stash[HE_LOGITS] = n * arch->outputs * e;
-            stash[HE_DROP] = n * h * e;
-        } else if (arch->task == TASK_MLM) {
-            const int64_t masked = n * model_masked_of(arch->seq);
-            stash[HE_PRE] = stash[HE_ACT] = stash[HE_LN] = stash[HE_GRAD] = masked * h * e;
-            stash[HE_LOGITS] = masked * arch->logit_stride * e;
-            stash[HE_STATS] = 2 * masked * f;
-            stash[PART] = part;
-        } else {
-            stash[HE_LOGITS] = rows * arch->logit_stride * e;
-        }
+        head_stash(arch, n, e, stash);
         break;
     case ITEM_OPAQUE:
     case ITEM_STATE:

@@ -99,6 +99,26 @@ static bool drops_input(const struct layer_pass *p)
     return p->arch->family == FAMILY_BERT && p->dropout > 0.0f;
 }
 
+/* The logits of the masked tokens: a layer of their own, then the table. */
+static void masked_forward(const struct layer *l, const struct layer_pass *p,
+                           const struct linear *lin)
+{
+    struct backend *be = p->be;
+    void *const *st = p->stash;
+    const struct linear table = table_of(p);
+    be->gather_rows(be, lin->rows, lin->in, p->batch->rows, p->x, p->scratch[0]);
+    be->linear_forward(be, lin, p->scratch[0], l->low[DENSE_W], l->low[DENSE_B], ACT_GELU_ERF, NULL,
+                       NULL, st[HE_PRE], st[HE_ACT]);
+    const struct layernorm norm = {.rows = lin->rows,
+                                   .cols = lin->out,
+                                   .gamma = l->w[HEAD_G],
+                                   .beta = l->w[HEAD_B],
+                                   .eps = p->arch->eps};
+    be->layernorm_forward(be, &norm, st[HE_ACT], st[HE_LN], st[HE_STATS]);
+    be->linear_forward(be, &table, st[HE_LN], l->low[HEAD_TABLE], l->low[HEAD_BIAS], ACT_NONE, NULL,
+                       NULL, NULL, st[HE_LOGITS]);
+}
+
 void head_forward(const struct layer *l, const struct layer_pass *p)
 {
     struct backend *be = p->be;
@@ -140,24 +160,14 @@ void head_forward(const struct layer *l, const struct layer_pass *p)
         break;
     }
     case TASK_MLM: {
-        const struct linear lin = masked_tokens(p, p->arch->hidden), table = table_of(p);
+        const struct linear lin = masked_tokens(p, p->arch->hidden);
         if (lin.rows == 0) {
             be->zero(be, p->sums, sizeof *p->sums);
             return;
         }
         loss.rows = lin.rows;
         labels = p->batch->row_labels;
-        be->gather_rows(be, lin.rows, lin.in, p->batch->rows, p->x, p->scratch[0]);
-        be->linear_forward(be, &lin, p->scratch[0], l->low[DENSE_W], l->low[DENSE_B], ACT_GELU_ERF,
-                           NULL, NULL, st[HE_PRE], st[HE_ACT]);
-        const struct layernorm norm = {.rows = lin.rows,
-                                       .cols = lin.out,
-                                       .gamma = l->w[HEAD_G],
-                                       .beta = l->w[HEAD_B],
-                                       .eps = p->arch->eps};
-        be->layernorm_forward(be, &norm, st[HE_ACT], st[HE_LN], st[HE_STATS]);
-        be->linear_forward(be, &table, st[HE_LN], l->low[HEAD_TABLE], l->low[HEAD_BIAS], ACT_NONE,
-                           NULL, NULL, NULL, st[HE_LOGITS]);
+        masked_forward(l, p, &lin);
         break;
     }
     case TASK_CAUSAL_LM: {
@@ -168,6 +178,26 @@ void head_forward(const struct layer *l, const struct layer_pass *p)
     }
     }
     be->xent(be, &loss, labels, st[HE_LOGITS], p->sums);
+}
+
+/* The input's half of masked_forward(). */
+static void masked_backward_input(const struct layer *l, const struct layer_pass *p,
+                                  const struct linear *lin, int64_t rows, void *dx)
+{
+    struct backend *be = p->be;
+    void *const *st = p->stash;
+    const struct linear table = table_of(p);
+    be->linear_backward_input(be, &table, st[HE_LOGITS], l->low[HEAD_TABLE], p->grad_scale,
+                              ACT_NONE, NULL, NULL, p->scratch[0]);
+    const struct layernorm norm = {.rows = lin->rows, .cols = lin->out, .gamma = l->w[HEAD_G]};
+    be->layernorm_backward(be, &norm, p->scratch[0], st[HE_ACT], st[HE_STATS], NULL, st[HE_GRAD],
+                           st[PART]);
+    be->act_backward(be, lin->rows * lin->out, ACT_GELU_ERF, st[HE_PRE], st[HE_GRAD], st[HE_GRAD]);
+    if (dx) {
+        be->linear_backward_input(be, lin, st[HE_GRAD], l->low[DENSE_W], 1.0f, ACT_NONE, NULL, NULL,
+                                  p->scratch[0]);
+        be->scatter_rows(be, rows, lin->rows, lin->in, p->batch->rows, p->scratch[0], dx);
+    }
 }
 
 void head_backward_input(const struct layer *l, const struct layer_pass *p, const void *dy,
@@ -202,25 +232,13 @@ void head_backward_input(const struct layer *l, const struct layer_pass *p, cons
     }
     case TASK_MLM: {
         const struct linear lin = masked_tokens(p, p->arch->hidden);
-        const struct linear table = table_of(p);
         const int64_t rows = n * p->arch->seq;
         if (lin.rows == 0) {
             if (dx)
                 be->zero(be, dx, backend_bytes(be, rows * lin.in));
             return;
         }
-        be->linear_backward_input(be, &table, st[HE_LOGITS], l->low[HEAD_TABLE], scale, ACT_NONE,
-                                  NULL, NULL, p->scratch[0]);
-        const struct layernorm norm = {.rows = lin.rows, .cols = lin.out, .gamma = l->w[HEAD_G]};
-        be->layernorm_backward(be, &norm, p->scratch[0], st[HE_ACT], st[HE_STATS], NULL,
-                               st[HE_GRAD], st[PART]);
-        be->act_backward(be, lin.rows * lin.out, ACT_GELU_ERF, st[HE_PRE], st[HE_GRAD],
-                         st[HE_GRAD]);
-        if (dx) {
-            be->linear_backward_input(be, &lin, st[HE_GRAD], l->low[DENSE_W], 1.0f, ACT_NONE, NULL,
-                                      NULL, p->scratch[0]);
-            be->scatter_rows(be, rows, lin.rows, lin.in, p->batch->rows, p->scratch[0], dx);
-        }
+        masked_backward_input(l, p, &lin, rows, dx);
         break;
     }
     case TASK_CAUSAL_LM: {

@@ -108,13 +108,45 @@ static void hint_format(const unsigned char first[8], struct err *err)
         err_hint(err, "it is JSON; an index of shards must be named '*.index.json'");
 }
 
+/* Read the header of a file of `bytes` bytes into file->header, and where its tensors lie. */
+static enum status read_header(struct safetensors *file, int64_t bytes, struct err *err)
+{
+    const char *path = file->path;
+    unsigned char length[8];
+    uint64_t header_bytes = 0;
+    if (bytes < 8)
+        return err_set(err, ERR_INPUT, "'%s' is not a safetensors file: %lld bytes", path,
+                       (long long)bytes);
+    enum status rc = read_part(file, length, sizeof length, 0, err);
+    if (rc != OK)
+        return rc;
+    for (int i = 7; i >= 0; i--)
+        header_bytes = header_bytes << 8 | length[i];
+    if (header_bytes > MAX_HEADER_BYTES || header_bytes > (uint64_t)bytes - 8) {
+        rc = err_set(err, ERR_INPUT,
+                     "'%s': header length %llu, but the file has %lld bytes (limit %d)", path,
+                     (unsigned long long)header_bytes, (long long)bytes, MAX_HEADER_BYTES);
+        hint_format(length, err);
+        return rc;
+    }
+    char *text = malloc((size_t)header_bytes + 1);
+    if (!text)
+        return err_nomem(err);
+    rc = read_part(file, text, (int64_t)header_bytes, 8, err);
+    text[header_bytes] = '\0';
+    file->data_start = 8 + (int64_t)header_bytes;
+    file->data_bytes = bytes - file->data_start;
+    THEN(json_parse(text, path, &file->header, err));
+    free(text);
+    if (rc == OK && json_type(file->header) != JSON_OBJECT)
+        rc = err_set(err, ERR_INPUT, "'%s': the header is not an object", path);
+    return rc;
+}
+
 enum status safetensors_open(const char *path, struct safetensors **file, struct err *err)
 {
     enum status rc;
     struct stat st;
-    unsigned char length[8];
-    uint64_t header_bytes = 0;
-    char *text = NULL;
     struct safetensors *got = calloc(1, sizeof *got);
     if (!got)
         return err_nomem(err);
@@ -127,41 +159,9 @@ enum status safetensors_open(const char *path, struct safetensors **file, struct
         rc = err_nomem(err);
         goto out;
     }
-    if (st.st_size < 8) {
-        rc = err_set(err, ERR_INPUT, "'%s' is not a safetensors file: %lld bytes", path,
-                     (long long)st.st_size);
-        goto out;
-    }
-    rc = read_part(got, length, sizeof length, 0, err);
+    rc = read_header(got, st.st_size, err);
     if (rc != OK)
         goto out;
-    for (int i = 7; i >= 0; i--)
-        header_bytes = header_bytes << 8 | length[i];
-    if (header_bytes > MAX_HEADER_BYTES || header_bytes > (uint64_t)st.st_size - 8) {
-        rc = err_set(err, ERR_INPUT,
-                     "'%s': header length %llu, but the file has %lld bytes (limit %d)", path,
-                     (unsigned long long)header_bytes, (long long)st.st_size, MAX_HEADER_BYTES);
-        hint_format(length, err);
-        goto out;
-    }
-    text = malloc((size_t)header_bytes + 1);
-    if (!text) {
-        rc = err_nomem(err);
-        goto out;
-    }
-    rc = read_part(got, text, (int64_t)header_bytes, 8, err);
-    if (rc != OK)
-        goto out;
-    text[header_bytes] = '\0';
-    got->data_start = 8 + (int64_t)header_bytes;
-    got->data_bytes = st.st_size - got->data_start;
-    rc = json_parse(text, path, &got->header, err);
-    if (rc != OK)
-        goto out;
-    if (json_type(got->header) != JSON_OBJECT) {
-        rc = err_set(err, ERR_INPUT, "'%s': the header is not an object", path);
-        goto out;
-    }
     for (const struct json *entry = json_first(got->header); entry; entry = json_next(entry)) {
         struct tensor_info info;
         const char *why;
@@ -174,7 +174,6 @@ enum status safetensors_open(const char *path, struct safetensors **file, struct
     got = NULL;
     rc = OK;
 out:
-    free(text);
     safetensors_close(got);
     return rc;
 }

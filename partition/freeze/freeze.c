@@ -349,6 +349,52 @@ static enum status check_norms(const struct freeze *freeze, int epoch, const dou
     return OK;
 }
 
+/* What the policy says, `epoch` epochs after the warm-up: *decision layers, and why. */
+static enum status decide(struct freeze *freeze, int epoch, const double *norms, int *decision,
+                          char why[160], struct err *err)
+{
+    const struct freeze_spec *spec = freeze->spec;
+    enum status rc;
+    switch (spec->policy) {
+    case FREEZE_NONE:
+    case FREEZE_TIMED:
+    case FREEZE_APF:
+        snprintf(why, 160, spec->policy == FREEZE_NONE ? "nothing freezes" : "no prefix freezes");
+        break;
+    case FREEZE_CLOSED_FORM:
+        *decision = freeze_closed_form(freeze->num_layers, spec->alpha, epoch);
+        snprintf(why, 160, "closed form, alpha %.4g: %d of %d layers after %s", spec->alpha,
+                 *decision, freeze->num_layers, COUNT_TEXT(epoch, "epoch"));
+        break;
+    case FREEZE_GRADIENT_NORM:
+        *decision = decide_gradient_norm(freeze, epoch, norms, why);
+        break;
+    case FREEZE_RELATIVE_CHANGE:
+    case FREEZE_AUTOFREEZE:
+        rc = decide_relative_change(freeze, norms, decision, why, err);
+        if (rc != OK)
+            return rc;
+        if (norms)
+            memcpy(freeze->prev, norms, (size_t)freeze->num_layers * sizeof *norms);
+        break;
+    case FREEZE_TABLE:
+        *decision = table_at(spec, epoch);
+        snprintf(why, 160, "table: %d", *decision);
+        break;
+    case FREEZE_PLATEAU:
+        *decision = decide_plateau(freeze, norms, why);
+        break;
+    case FREEZE_SAFE:
+        *decision = freeze_safe_decide(freeze, freeze->history, freeze->row, freeze_cap(freeze),
+                                       &freeze->verdict);
+        memcpy(why, freeze->verdict.reason, 160);
+        break;
+    case FREEZE_POLICY_COUNT:
+        break;
+    }
+    return OK;
+}
+
 enum status freeze_decide(struct freeze *freeze, int epoch, const double *norms, int *num_frozen,
                           char reason[160], struct err *err)
 {
@@ -367,45 +413,9 @@ enum status freeze_decide(struct freeze *freeze, int epoch, const double *norms,
             snprintf(reason, 160, "warm-up: nothing freezes before epoch %d", spec->warmup);
         return OK;
     }
-    epoch -= spec->warmup;
-    switch (spec->policy) {
-    case FREEZE_NONE:
-    case FREEZE_TIMED:
-    case FREEZE_APF:
-        snprintf(why, sizeof why,
-                 spec->policy == FREEZE_NONE ? "nothing freezes" : "no prefix freezes");
-        break;
-    case FREEZE_CLOSED_FORM:
-        decision = freeze_closed_form(freeze->num_layers, spec->alpha, epoch);
-        snprintf(why, sizeof why, "closed form, alpha %.4g: %d of %d layers after %s", spec->alpha,
-                 decision, freeze->num_layers, COUNT_TEXT(epoch, "epoch"));
-        break;
-    case FREEZE_GRADIENT_NORM:
-        decision = decide_gradient_norm(freeze, epoch, norms, why);
-        break;
-    case FREEZE_RELATIVE_CHANGE:
-    case FREEZE_AUTOFREEZE:
-        rc = decide_relative_change(freeze, norms, &decision, why, err);
-        if (rc != OK)
-            return rc;
-        if (norms)
-            memcpy(freeze->prev, norms, (size_t)freeze->num_layers * sizeof *norms);
-        break;
-    case FREEZE_TABLE:
-        decision = table_at(spec, epoch);
-        snprintf(why, sizeof why, "table: %d", decision);
-        break;
-    case FREEZE_PLATEAU:
-        decision = decide_plateau(freeze, norms, why);
-        break;
-    case FREEZE_SAFE:
-        decision = freeze_safe_decide(freeze, freeze->history, freeze->row, freeze_cap(freeze),
-                                      &freeze->verdict);
-        memcpy(why, freeze->verdict.reason, sizeof why);
-        break;
-    case FREEZE_POLICY_COUNT:
-        break;
-    }
+    rc = decide(freeze, epoch - spec->warmup, norms, &decision, why, err);
+    if (rc != OK)
+        return rc;
     if (norms)
         freeze->num_seen++;
     freeze->held = decision > limit;

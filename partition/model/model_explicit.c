@@ -59,6 +59,27 @@ static int compare_skips(const void *a, const void *b)
                               : (x->to > y->to) - (x->to < y->to);
 }
 
+static enum status check_skips(const char *name, const struct skip_edge *skips, int num_skips,
+                               int num_items, struct err *err)
+{
+    if (num_skips < 0 || num_skips > ITEMS_MAX)
+        return err_set(err, ERR_INPUT, "model '%s': skips must be 0..%d, got %d", name, ITEMS_MAX,
+                       num_skips);
+    for (int i = 0; i < num_skips; i++) {
+        const struct skip_edge *skip = &skips[i];
+        if (skip->from < 0 || skip->to >= num_items || skip->from >= skip->to)
+            return err_set(err, ERR_INPUT,
+                           "model '%s': skip edge %d -> %d must go forward inside items 0..%d "
+                           "(from, to of skips)",
+                           name, skip->from, skip->to, num_items - 1);
+        if (skip->bytes < 0)
+            return err_set(err, ERR_INPUT,
+                           "model '%s': skip edge %d -> %d: bytes must not be negative, got %lld",
+                           name, skip->from, skip->to, (long long)skip->bytes);
+    }
+    return OK;
+}
+
 enum status model_explicit(const char *name, const struct item *items, int num_items,
                            const struct skip_edge *skips, int num_skips, bool per_microbatch,
                            struct model *model, struct err *err)
@@ -75,9 +96,6 @@ enum status model_explicit(const char *name, const struct item *items, int num_i
     if (num_items < 1 || num_items > ITEMS_MAX)
         return err_set(err, ERR_INPUT, "model '%s': items must be 1..%d, got %d", name, ITEMS_MAX,
                        num_items);
-    if (num_skips < 0 || num_skips > ITEMS_MAX)
-        return err_set(err, ERR_INPUT, "model '%s': skips must be 0..%d, got %d", name, ITEMS_MAX,
-                       num_skips);
     for (int i = 0; i < num_items; i++) {
         if ((rc = check_item(name, &items[i], i, err)) != OK)
             return rc;
@@ -90,18 +108,8 @@ enum status model_explicit(const char *name, const struct item *items, int num_i
             items[i].kind != ITEM_HEAD)
             got.num_layers = last_layer + 1;
     }
-    for (int i = 0; i < num_skips; i++) {
-        const struct skip_edge *skip = &skips[i];
-        if (skip->from < 0 || skip->to >= num_items || skip->from >= skip->to)
-            return err_set(err, ERR_INPUT,
-                           "model '%s': skip edge %d -> %d must go forward inside items 0..%d "
-                           "(from, to of skips)",
-                           name, skip->from, skip->to, num_items - 1);
-        if (skip->bytes < 0)
-            return err_set(err, ERR_INPUT,
-                           "model '%s': skip edge %d -> %d: bytes must not be negative, got %lld",
-                           name, skip->from, skip->to, (long long)skip->bytes);
-    }
+    if ((rc = check_skips(name, skips, num_skips, num_items, err)) != OK)
+        return rc;
     got.items = malloc((size_t)num_items * sizeof *got.items);
     got.skips = num_skips ? malloc((size_t)num_skips * sizeof *got.skips) : NULL;
     if (!got.items || (num_skips && !got.skips)) {

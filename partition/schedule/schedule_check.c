@@ -343,6 +343,20 @@ static bool deliver(struct check *check, struct op op)
     return true;
 }
 
+/* Note that a message was sent or received, and wake the rank at its other end. */
+static void pass_message(struct check *check, struct op op)
+{
+    const bool grad = op.kind == OP_SEND_GRAD || op.kind == OP_RECV_GRAD;
+    const bool send = op.kind == OP_SEND_ACT || op.kind == OP_SEND_GRAD;
+    const int e = edge_of(check, op), bit = send ? SENT : RECEIVED;
+    const int other = op.kind == OP_SEND_ACT || op.kind == OP_RECV_GRAD
+                          ? check->schedule->edges[e].to
+                          : check->schedule->edges[e].from;
+    *mail(check, e, op.microbatch) |= (uint8_t)(grad ? bit << GRAD_SHIFT : bit);
+    check->unreceived[2 * e + grad] += send ? 1 : -1;
+    wake(check, check->schedule->rank_of_stage[other]);
+}
+
 /* Run an op that is ready. Returns false if, in a compute list, its message must wait because the
  * edge is full. */
 static bool run(struct check *check, int rank, struct op op)
@@ -381,18 +395,9 @@ static bool run(struct check *check, int rank, struct op op)
     case OP_SEND_ACT:
     case OP_RECV_ACT:
     case OP_SEND_GRAD:
-    case OP_RECV_GRAD: {
-        const bool grad = op.kind == OP_SEND_GRAD || op.kind == OP_RECV_GRAD;
-        const bool send = op.kind == OP_SEND_ACT || op.kind == OP_SEND_GRAD;
-        const int e = edge_of(check, op), bit = send ? SENT : RECEIVED;
-        const int other = op.kind == OP_SEND_ACT || op.kind == OP_RECV_GRAD
-                              ? schedule->edges[e].to
-                              : schedule->edges[e].from;
-        *mail(check, e, m) |= (uint8_t)(grad ? bit << GRAD_SHIFT : bit);
-        check->unreceived[2 * e + grad] += send ? 1 : -1;
-        wake(check, schedule->rank_of_stage[other]);
+    case OP_RECV_GRAD:
+        pass_message(check, op);
         break;
-    }
     case OP_ALLREDUCE:
         stage->buckets_done++;
         break;

@@ -344,6 +344,38 @@ static enum status shape_sums(struct bound_shape *shape, struct err *err)
     return OK;
 }
 
+static enum status shape_room(struct bound_shape *got, const struct plan *plan, struct err *err)
+{
+    got->stages = calloc((size_t)plan->num_stages, sizeof *got->stages);
+    got->parts = malloc((size_t)plan->chunks * sizeof *got->parts);
+    got->loads = malloc(3 * (size_t)plan->num_ranks * sizeof *got->loads);
+    got->tried =
+        malloc(((size_t)plan->num_ranks + 6 * (size_t)plan->num_stages) * sizeof *got->tried);
+    if (schedule_v_shaped(plan->schedule))
+        got->peel =
+            malloc(2 * (size_t)plan->num_ranks * ((size_t)got->num_items + 1) * sizeof *got->peel);
+    if (!got->stages || !got->parts || !got->loads || !got->tried ||
+        (schedule_v_shaped(plan->schedule) && !got->peel))
+        return err_nomem(err);
+    return OK;
+}
+
+/* Z takes the whole batch on rank 0's device. The fastest type of the replicas counts. */
+static enum status shape_before(struct bound_shape *got, struct bound_table *table,
+                                const struct plan *plan, struct err *err)
+{
+    got->before_ns = INT64_MAX;
+    for (int t = 0; t < got->stages[0].num_types; t++) {
+        const struct bound_times *whole;
+        const enum status rc = bound_times_of(table, got->stages[0].full[t]->type, plan->batch,
+                                              AGAIN_NEVER, STASH_FAR, &whole, err);
+        if (rc != OK)
+            return rc;
+        got->before_ns = bound_min(got->before_ns, whole->fwd[table->num_frozen_items]);
+    }
+    return OK;
+}
+
 enum status bound_shape_init(struct bound_shape *shape, struct bound_table *table,
                              const struct bound_family *family, const struct plan *plan,
                              struct err *err)
@@ -381,19 +413,9 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
         got.floor_ns = bound_mul_add(
             (table->num_frozen_items > 0 ? 1 : 2) * (int64_t)plan->microbatches.count - 1,
             problem->setting.cluster->host_op_ns, 0);
-    got.stages = calloc((size_t)plan->num_stages, sizeof *got.stages);
-    got.parts = malloc((size_t)plan->chunks * sizeof *got.parts);
-    got.loads = malloc(3 * (size_t)plan->num_ranks * sizeof *got.loads);
-    got.tried =
-        malloc(((size_t)plan->num_ranks + 6 * (size_t)plan->num_stages) * sizeof *got.tried);
-    if (schedule_v_shaped(plan->schedule))
-        got.peel =
-            malloc(2 * (size_t)plan->num_ranks * ((size_t)got.num_items + 1) * sizeof *got.peel);
-    if (!got.stages || !got.parts || !got.loads || !got.tried ||
-        (schedule_v_shaped(plan->schedule) && !got.peel)) {
-        rc = err_nomem(err);
+    rc = shape_room(&got, plan, err);
+    if (rc != OK)
         goto out;
-    }
     const int64_t hop_bytes[2] = {least_act_bytes(&got, got.size),
                                   least_act_bytes(&got, got.last_size)};
     got.input_bytes = hop_bytes[0];
@@ -408,18 +430,10 @@ enum status bound_shape_init(struct bound_shape *shape, struct bound_table *tabl
     rc = shape_sums(&got, err);
     if (rc != OK)
         goto out;
-    if (plan->frozen == FROZEN_FIRST) {
-        /* Z takes the whole batch on rank 0's device. The fastest type of the replicas counts. */
-        got.before_ns = INT64_MAX;
-        for (int t = 0; t < got.stages[0].num_types; t++) {
-            const struct bound_times *whole;
-            rc = bound_times_of(table, got.stages[0].full[t]->type, plan->batch, AGAIN_NEVER,
-                                STASH_FAR, &whole, err);
-            if (rc != OK)
-                goto out;
-            got.before_ns = bound_min(got.before_ns, whole->fwd[table->num_frozen_items]);
-        }
-    }
+    if (plan->frozen == FROZEN_FIRST)
+        rc = shape_before(&got, table, plan, err);
+    if (rc != OK)
+        goto out;
     shape_edges(&got);
     *shape = got;
     got = (struct bound_shape){0};

@@ -46,38 +46,66 @@ static double wire_ns(int64_t all_ns, int64_t latency_ns)
     return all_ns > latency_ns ? (double)(all_ns - latency_ns) : 0;
 }
 
+/* Activations and gradients between the stages of all pipelines. */
+static void add_messages(struct traffic *t, const struct workload *w, const struct plan *plan,
+                         const struct cost *cost)
+{
+    for (int r = 0; r < w->num_pipelines; r++)
+        for (int e = 0; e < w->num_edges; e++)
+            for (int grad = 0; grad < (w->edges[e].grad ? 2 : 1); grad++) {
+                const int ends[2] = {w->rank_of_stage[w->edges[e].from],
+                                     w->rank_of_stage[w->edges[e].to]};
+                const int from = plan->device[r * w->num_ranks + ends[grad]],
+                          to = plan->device[r * w->num_ranks + ends[!grad]];
+                if (from == to)
+                    continue;
+                const int64_t latency = cost_transfer_ns(cost, t->cluster, from, to, 0);
+                const int c = w->class_of_replica[r];
+                cross(t, from, to);
+                add_flow(t, wire_ns(workload_edge_ns(w, c, e, grad, MB_FULL), latency) *
+                                    (w->num_microbatches - 1) +
+                                wire_ns(workload_edge_ns(w, c, e, grad, MB_LAST), latency));
+            }
+}
+
+/* The sums of each stage's replicas. group: room for one device each. */
+static void add_sums(struct traffic *t, const struct workload *w, const struct setting *own,
+                     const struct plan *plan, int *group)
+{
+    const int n = w->num_pipelines;
+    for (int s = 0; n > 1 && s < w->num_stages; s++) {
+        double all = 0;
+        workload_holders(w, plan, s, group);
+        for (int i = 0; i < n; i++)
+            cross(t, group[i], group[(i + 1) % n]);
+        const int64_t latency = workload_bucket_ns(w, own, s, group, 0);
+        int64_t bytes = 0, bucket_ns = latency; /* of the bucket before: most are of one size */
+        for (int b = w->first_bucket[s]; b < w->first_bucket[s + 1]; b++) {
+            if (w->buckets[b].bytes != bytes)
+                bucket_ns = workload_bucket_ns(w, own, s, group, w->buckets[b].bytes);
+            bytes = w->buckets[b].bytes;
+            all += wire_ns(bucket_ns, latency);
+        }
+        add_flow(t, all);
+    }
+}
+
 enum status workload_traffic_ns(const struct workload *w, const struct setting *setting,
                                 const struct plan *plan, int64_t *ns, struct err *err)
 {
     const struct setting own = workload_setting(w, setting);
     const struct cluster *cluster = own.cluster;
     const struct cost *cost = own.cost;
-    const int R = w->num_pipelines, K = w->num_ranks;
     const size_t resources = (size_t)cluster_num_resources(cluster);
     struct traffic t = {.cluster = cluster,
                         .busy_ns = calloc(resources, sizeof *t.busy_ns),
                         .times = calloc(resources, sizeof *t.times),
                         .used = malloc(resources * sizeof *t.used)};
-    const int n = w->num_pipelines;
-    int *group = malloc((size_t)n * sizeof *group);
+    int *group = malloc((size_t)w->num_pipelines * sizeof *group);
     enum status rc = t.busy_ns && t.times && t.used && group ? OK : err_nomem(err);
-    for (int r = 0; rc == OK && r < R; r++)
-        for (int e = 0; e < w->num_edges; e++)
-            for (int grad = 0; grad < (w->edges[e].grad ? 2 : 1); grad++) {
-                const int ends[2] = {w->rank_of_stage[w->edges[e].from],
-                                     w->rank_of_stage[w->edges[e].to]};
-                const int from = plan->device[r * K + ends[grad]],
-                          to = plan->device[r * K + ends[!grad]];
-                if (from == to)
-                    continue;
-                const int64_t latency = cost_transfer_ns(cost, cluster, from, to, 0);
-                const int c = w->class_of_replica[r];
-                cross(&t, from, to);
-                add_flow(&t, wire_ns(workload_edge_ns(w, c, e, grad, MB_FULL), latency) *
-                                     (w->num_microbatches - 1) +
-                                 wire_ns(workload_edge_ns(w, c, e, grad, MB_LAST), latency));
-            }
-    for (int r = 0; rc == OK && w->tied_bytes > 0 && r < R; r++) {
+    if (rc == OK)
+        add_messages(&t, w, plan, cost);
+    for (int r = 0; rc == OK && w->tied_bytes > 0 && r < w->num_pipelines; r++) {
         int ends[2];
         workload_tied_devices(w, plan, r, ends);
         cross(&t, ends[0], ends[1]);
@@ -85,21 +113,8 @@ enum status workload_traffic_ns(const struct workload *w, const struct setting *
         add_flow(&t, wire_ns(workload_tied_ns(w, w->class_of_replica[r]),
                              cost_allreduce_ns(cost, cluster, ends, 2, 0)));
     }
-    for (int s = 0; rc == OK && n > 1 && s < w->num_stages; s++) {
-        double all = 0;
-        workload_holders(w, plan, s, group);
-        for (int i = 0; i < n; i++)
-            cross(&t, group[i], group[(i + 1) % n]);
-        const int64_t latency = workload_bucket_ns(w, &own, s, group, 0);
-        int64_t bytes = 0, bucket_ns = latency; /* of the bucket before: most are of one size */
-        for (int b = w->first_bucket[s]; b < w->first_bucket[s + 1]; b++) {
-            if (w->buckets[b].bytes != bytes)
-                bucket_ns = workload_bucket_ns(w, &own, s, group, w->buckets[b].bytes);
-            bytes = w->buckets[b].bytes;
-            all += wire_ns(bucket_ns, latency);
-        }
-        add_flow(&t, all);
-    }
+    if (rc == OK)
+        add_sums(&t, w, &own, plan, group);
     *ns = (int64_t)fmin(floor(t.most_ns * (1 - 1e-9)), (double)STEP_NS_MAX);
     free(t.busy_ns);
     free(t.times);

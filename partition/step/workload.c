@@ -145,6 +145,30 @@ enum status workload_build(const struct setting *setting, const struct plan *pla
     return workload_build_at(setting, plan, rank_of_stage, NULL, NULL, workload, err);
 }
 
+/* Whether the plan can be lowered: its stages can be counted, and the model is whole or divided as the
+ * plan says. */
+static enum status check_division(const struct model *model, const struct plan *plan,
+                                  struct err *err)
+{
+    if (plan->num_stages > SCHEDULE_MAX_STAGES)
+        return err_set(err, ERR_INPUT, "plan of %d stages, the limit is %d", plan->num_stages,
+                       SCHEDULE_MAX_STAGES);
+    if (model->tensor > 1 && model->tensor != layout_tensor(&plan->layout))
+        return err_set(err, ERR_INFEASIBLE, "plan.tensor is %d, its model is divided by %d",
+                       layout_tensor(&plan->layout), model->tensor);
+    if (model->context > 1 && model->context != layout_context(&plan->layout))
+        return err_set(err, ERR_INFEASIBLE, "plan.context is %d, its model is divided by %d",
+                       layout_context(&plan->layout), model->context);
+    if (model->expert_ways > 1 && (model->expert_ways != layout_expert(&plan->layout) ||
+                                   model->expert_tensor != layout_expert_tensor(&plan->layout)))
+        return err_set(err, ERR_INFEASIBLE,
+                       "plan.expert and expert_tensor are %d and %d, its model is divided by %d "
+                       "and %d",
+                       layout_expert(&plan->layout), layout_expert_tensor(&plan->layout),
+                       model->expert_ways, model->expert_tensor);
+    return OK;
+}
+
 enum status workload_build_at(const struct setting *setting, const struct plan *plan,
                               const int *rank_of_stage, const struct sites *sites,
                               struct stage_memo *memo, struct workload *workload, struct err *err)
@@ -184,24 +208,7 @@ enum status workload_build_at(const struct setting *setting, const struct plan *
                 .source = setting->cost->source},
         .err = err
     };
-    if (plan->num_stages > SCHEDULE_MAX_STAGES) {
-        rc = err_set(err, ERR_INPUT, "plan of %d stages, the limit is %d", plan->num_stages,
-                     SCHEDULE_MAX_STAGES);
-    } else if (own.model->tensor > 1 && own.model->tensor != layout_tensor(&plan->layout)) {
-        rc = err_set(err, ERR_INFEASIBLE, "plan.tensor is %d, its model is divided by %d",
-                     layout_tensor(&plan->layout), own.model->tensor);
-    } else if (own.model->context > 1 && own.model->context != layout_context(&plan->layout)) {
-        rc = err_set(err, ERR_INFEASIBLE, "plan.context is %d, its model is divided by %d",
-                     layout_context(&plan->layout), own.model->context);
-    } else if (own.model->expert_ways > 1 &&
-               (own.model->expert_ways != layout_expert(&plan->layout) ||
-                own.model->expert_tensor != layout_expert_tensor(&plan->layout))) {
-        rc = err_set(err, ERR_INFEASIBLE,
-                     "plan.expert and expert_tensor are %d and %d, its model is divided by %d "
-                     "and %d",
-                     layout_expert(&plan->layout), layout_expert_tensor(&plan->layout),
-                     own.model->expert_ways, own.model->expert_tensor);
-    }
+    rc = check_division(own.model, plan, err);
     if (rc == OK && !sites) {
         rc = sites_new(own.cluster, plan, &b.got.own_sites, err);
         b.got.sites = b.got.own_sites;

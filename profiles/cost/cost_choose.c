@@ -63,6 +63,25 @@ static void note_differences(const struct profile_info *then, const struct profi
         cost_note_add(note, "profile '%s' was measured with another %s", then->name, list);
 }
 
+/* Add to the handle what is said of the profile that was chosen. fit: what its times lack. */
+static void note_profile(const struct profile_info *info, const struct cluster *cluster,
+                         const struct cost_query *query, const char *host,
+                         char fit[COST_NOTE_BYTES], struct cost_handle *handle)
+{
+    const bool of_others = strcmp(info->source, "published") == 0;
+    const bool here = strcmp(info->host, host) == 0;
+    handle->measured_here = handle->measured_here && here;
+    if (query->present)
+        note_differences(info, query->present, query->dtype, fit);
+    else if (strcmp(cluster->name, "this-machine") == 0 && !here)
+        cost_note_add(fit, "profile '%s' was measured on another machine, '%s'", info->name,
+                      info->host);
+    if (query->present && !of_others && strcmp(info->host, query->present->host) != 0)
+        handle->other_host = true;
+    if (*fit)
+        cost_note_add(handle->note, "%s", fit);
+}
+
 /* Choose the best profile of a device kind that has every item of the model, and add to the handle what
  * is said of it. ERR_INFEASIBLE if there is none; err names the item that the best profile lacks. */
 static enum status choose_kind(struct store *store, const char *device_kind,
@@ -94,19 +113,8 @@ static enum status choose_kind(struct store *store, const char *device_kind,
         THEN(kind_cost_build(&profile, model, cluster, query, kind, fit, &inner));
         profile_clear(&profile);
         if (rc == OK) {
-            const bool of_others = strcmp(infos[i].source, "published") == 0;
-            const bool here = strcmp(infos[i].host, host) == 0;
-            *published = *published || of_others;
-            handle->measured_here = handle->measured_here && here;
-            if (query->present)
-                note_differences(&infos[i], query->present, query->dtype, fit);
-            else if (strcmp(cluster->name, "this-machine") == 0 && !here)
-                cost_note_add(fit, "profile '%s' was measured on another machine, '%s'",
-                              infos[i].name, infos[i].host);
-            if (query->present && !of_others && strcmp(infos[i].host, query->present->host) != 0)
-                handle->other_host = true;
-            if (*fit)
-                cost_note_add(handle->note, "%s", fit);
+            *published = *published || strcmp(infos[i].source, "published") == 0;
+            note_profile(&infos[i], cluster, query, host, fit, handle);
             break;
         }
         if (rc != ERR_INFEASIBLE) {

@@ -426,37 +426,47 @@ static void write_note(const struct profile *profile, const struct model *model,
         cost_note_add(note, "profile '%s' is %s", profile->info.name, lacks);
 }
 
-enum status kind_cost_build(const struct profile *profile, const struct model *model,
-                            const struct cluster *cluster, const struct cost_query *query,
-                            struct kind_cost *kind, char note[COST_NOTE_BYTES], struct err *err)
+/* Gather the items' times by the first of n combos that has them all. *chosen: that one. */
+static enum status gather_by_combo(const struct profile *profile, const struct model *model,
+                                   const struct combo *combos, int n,
+                                   const struct cost_query *query, struct kind_cost *kind,
+                                   int *chosen, struct err *err)
 {
-    const char *dtype = dtype_text(query->dtype);
-    struct combo combos[MAX_COMBOS];
     struct err first = {0};
-    int per_node = devices_per_node(cluster), n, c;
-    int64_t threads = query->threads ? query->threads : per_node > 1 ? 1 : INT32_MAX;
-    int64_t ranks = query->ranks ? query->ranks : per_node;
-    enum status rc = ERR_INFEASIBLE;
-    n = list_combos(profile, query, threads, ranks, combos);
-    for (c = 0; c < n; c++) {
+    for (int c = 0; c < n; c++) {
         struct err inner = {0};
         *kind = (struct kind_cost){0};
-        rc = gather_items(profile, model, &combos[c], query, kind, &inner);
+        const enum status rc = gather_items(profile, model, &combos[c], query, kind, &inner);
+        *chosen = c;
         if (rc == OK)
-            break;
+            return OK;
         kind_cost_clear(kind);
         if (c == 0)
             first = inner;
         if (rc != ERR_INFEASIBLE)
             return err_copy(err, &inner);
     }
-    if (rc != OK && n > 0)
+    if (n > 0)
         return err_copy(err, &first);
+    return err_set(err, ERR_INFEASIBLE,
+                   "no layers for model '%s' in profile '%s': nothing in %s%s%s", model->name,
+                   profile->info.name, dtype_text(query->dtype),
+                   query->backend ? " for backend " : "", query->backend ? query->backend : "");
+}
+
+enum status kind_cost_build(const struct profile *profile, const struct model *model,
+                            const struct cluster *cluster, const struct cost_query *query,
+                            struct kind_cost *kind, char note[COST_NOTE_BYTES], struct err *err)
+{
+    const char *dtype = dtype_text(query->dtype);
+    struct combo combos[MAX_COMBOS];
+    int per_node = devices_per_node(cluster), n, c = 0;
+    int64_t threads = query->threads ? query->threads : per_node > 1 ? 1 : INT32_MAX;
+    int64_t ranks = query->ranks ? query->ranks : per_node;
+    n = list_combos(profile, query, threads, ranks, combos);
+    enum status rc = gather_by_combo(profile, model, combos, n, query, kind, &c, err);
     if (rc != OK)
-        return err_set(err, ERR_INFEASIBLE,
-                       "no layers for model '%s' in profile '%s': nothing in %s%s%s", model->name,
-                       profile->info.name, dtype, query->backend ? " for backend " : "",
-                       query->backend ? query->backend : "");
+        return rc;
     int64_t sample_bytes = (int64_t)model->hidden * model->seq * 4;
     rc = gather_links(profile, query, kind, err);
     THEN(gather_near(profile, &combos[c], query, kind, err));

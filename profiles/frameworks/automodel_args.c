@@ -77,6 +77,26 @@ static enum status add_cut(struct command_flags *f, int64_t pp, int64_t microbat
     return rc;
 }
 
+/* What is computed again, and what `replicas` devices divide among themselves. */
+static void add_memory(struct command_flags *f, struct json *job, int64_t replicas, int64_t pp)
+{
+    const char *const again = flag_word(f, "distributed.activation_checkpointing", "false");
+    const bool part = strcasecmp(again, "selective") == 0;
+    if (part)
+        flags_left_out(f,
+                       "distributed.activation_checkpointing selective: none is counted (today is "
+                       "slower, with less memory)");
+    job_set(job, "pipeline.recompute",
+            part || strstr(" false off none disabled no ", again) ? "never" : "layer");
+    const char *const strategy = flag_word(f, "distributed.strategy", "fsdp2");
+    const char *const reshard =
+        flag_word(f, "distributed.reshard_after_forward", pp > 1 ? "false" : "true");
+    job_set(job, "pipeline.shard",
+            replicas == 1 || strcmp(strategy, "ddp") == 0 ? "none"
+            : strcmp(reshard, "false") == 0               ? "gradients"
+                                                          : "weights");
+}
+
 enum status automodel_rules(struct command_flags *f, int num_devices, struct command_job *made,
                             struct err *err)
 {
@@ -119,21 +139,7 @@ enum status automodel_rules(struct command_flags *f, int num_devices, struct com
     job_set_int(job, "pipeline.expert", flag_int(f, "distributed.ep_size", 1));
     job_set(job, "pipeline.sequence_parallel",
             tp > 1 && flag_on(f, "distributed.sequence_parallel") ? "true" : "false");
-    const char *const again = flag_word(f, "distributed.activation_checkpointing", "false");
-    const bool part = strcasecmp(again, "selective") == 0;
-    if (part)
-        flags_left_out(f,
-                       "distributed.activation_checkpointing selective: none is counted (today is "
-                       "slower, with less memory)");
-    job_set(job, "pipeline.recompute",
-            part || strstr(" false off none disabled no ", again) ? "never" : "layer");
-    const char *const strategy = flag_word(f, "distributed.strategy", "fsdp2");
-    const char *const reshard =
-        flag_word(f, "distributed.reshard_after_forward", pp > 1 ? "false" : "true");
-    job_set(job, "pipeline.shard",
-            dp * cp == 1 || strcmp(strategy, "ddp") == 0 ? "none"
-            : strcmp(reshard, "false") == 0              ? "gradients"
-                                                         : "weights");
+    add_memory(f, job, dp * cp, pp);
     if (copies > 1 && copies < dp)
         job_set_int(job, "pipeline.shard_group", dp * cp / copies);
     job_set_int(job, "train.batch.global", global);

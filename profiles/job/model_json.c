@@ -139,6 +139,22 @@ static enum status read_times(const struct json *items, const char *file, const 
     return rc;
 }
 
+/* Read the rows of "items" or "skips" into an array of rows of `size` bytes. */
+static enum status read_chain_rows(const struct json *object, const char *key, const char *file,
+                                   const char *prefix, const struct member *fields, int num_fields,
+                                   void *rows, size_t size, struct err *err)
+{
+    int i = 0;
+    enum status rc = OK;
+    for (struct json *m = json_first(json_get(object, key)); rc == OK && m; m = json_next(m), i++) {
+        char at[128];
+        snprintf(at, sizeof at, "%s%s%s[%d]", prefix, *prefix ? "." : "", key, i);
+        const struct fields_source here = {.file = file, .prefix = at};
+        rc = fields_read(fields, num_fields, m, &here, (char *)rows + (size_t)i * size, err);
+    }
+    return rc;
+}
+
 static enum status read_chain(const struct json *object, const char *file, const char *prefix,
                               struct model *model, struct err *err)
 {
@@ -146,7 +162,7 @@ static enum status read_chain(const struct json *object, const char *file, const
     struct chain_head head = {.name = "explicit"};
     struct item *items = NULL;
     struct skip_edge *skips = NULL;
-    int num_items, num_skips, i = 0;
+    int num_items, num_skips;
     enum status rc = fields_read(chain_fields, NUM_CHAIN_FIELDS, object, &source, &head, err);
     THEN(array_rows(object, "items", file, prefix, true, &num_items, err));
     THEN(array_rows(object, "skips", file, prefix, false, &num_skips, err));
@@ -158,27 +174,19 @@ static enum status read_chain(const struct json *object, const char *file, const
         rc = err_nomem(err);
         goto out;
     }
-    for (struct json *m = json_first(json_get(object, "items")); m; m = json_next(m), i++) {
-        char at[128];
-        snprintf(at, sizeof at, "%s%sitems[%d]", prefix, *prefix ? "." : "", i);
-        const struct fields_source here = {.file = file, .prefix = at};
+    for (int i = 0; i < num_items; i++) {
         items[i] = (struct item){.kind = ITEM_OPAQUE, .layer = i, .stash_bytes = -1};
         snprintf(items[i].name, sizeof items[i].name, "item%d", i);
-        rc = fields_read(item_fields, NUM_ITEM_FIELDS, m, &here, &items[i], err);
-        if (rc != OK)
-            goto out;
+    }
+    rc = read_chain_rows(object, "items", file, prefix, item_fields, NUM_ITEM_FIELDS, items,
+                         sizeof *items, err);
+    THEN(read_chain_rows(object, "skips", file, prefix, skip_fields, NUM_SKIP_FIELDS, skips,
+                         sizeof *skips, err));
+    if (rc != OK)
+        goto out;
+    for (int i = 0; i < num_items; i++)
         if (items[i].stash_bytes < 0)
             items[i].stash_bytes = items[i].act_bytes;
-    }
-    i = 0;
-    for (struct json *m = json_first(json_get(object, "skips")); m; m = json_next(m), i++) {
-        char at[128];
-        snprintf(at, sizeof at, "%s%sskips[%d]", prefix, *prefix ? "." : "", i);
-        const struct fields_source here = {.file = file, .prefix = at};
-        rc = fields_read(skip_fields, NUM_SKIP_FIELDS, m, &here, &skips[i], err);
-        if (rc != OK)
-            goto out;
-    }
     rc = model_explicit(head.name, items, num_items, skips, num_skips, head.per_microbatch, model,
                         err);
     if (rc == OK) {

@@ -348,6 +348,29 @@ static enum status cells_to_row(const struct row_table *table, char (*header)[MA
     return rc;
 }
 
+/* Whether a record of `n` cells can be a row: its table is known, and it has the header's cells. NULL
+ * with err where not. */
+static const struct row_table *table_of(const char *name, int n, int num_header, const char *place,
+                                        struct err *err)
+{
+    const bool is_info = strcmp(name, "profile") == 0;
+    const struct row_table *table = is_info ? &profile_info_table : find_table(name);
+    if (!table)
+        err_set(err, ERR_INPUT,
+                "%s: the first cell must be table|profile|layer_cost|link_cost|"
+                "collective_cost|host_cost|memory_use, got '%.40s'",
+                place, name);
+    else if (n != num_header)
+        err_set(err, ERR_INPUT, "%s: must have %d cells, as the header has, got %d", place,
+                num_header, n);
+    else if (n != table->num_columns + 1 && !is_info)
+        err_set(err, ERR_INPUT, "%s: %s must have %d columns, got %d", place, table->name,
+                table->num_columns, n - 1);
+    else
+        return table;
+    return NULL;
+}
+
 enum status profile_from_csv(const char *text, const char *where, struct profile *profile,
                              struct err *err)
 {
@@ -373,19 +396,10 @@ enum status profile_from_csv(const char *text, const char *where, struct profile
             num_header = n;
             continue;
         }
-        bool is_info = strcmp(cells[0], "profile") == 0;
-        const struct row_table *table = is_info ? &profile_info_table : find_table(cells[0]);
+        const struct row_table *table = table_of(cells[0], n, num_header, place, err);
+        const bool is_info = table == &profile_info_table;
         if (!table)
-            rc = err_set(err, ERR_INPUT,
-                         "%s: the first cell must be table|profile|layer_cost|link_cost|"
-                         "collective_cost|host_cost|memory_use, got '%.40s'",
-                         place, cells[0]);
-        else if (n != num_header)
-            rc = err_set(err, ERR_INPUT, "%s: must have %d cells, as the header has, got %d", place,
-                         num_header, n);
-        else if (n != table->num_columns + 1 && !is_info)
-            rc = err_set(err, ERR_INPUT, "%s: %s must have %d columns, got %d", place, table->name,
-                         table->num_columns, n - 1);
+            rc = ERR_INPUT;
         union any_row row;
         THEN(cells_to_row(table, header, cells, n, place, &row, err));
         if (rc == OK && !*text && text[-1] != '\n') /* the last number may be cut off */

@@ -85,13 +85,6 @@ double fault_daly_ns(double cost_ns, double mean_ns)
     return fault_young_ns(cost_ns, mean_ns) * (1 + sqrt(ratio) / 3 + ratio / 9) - cost_ns;
 }
 
-double fault_renewal_ns(double work_ns, double interval_ns, double cost_ns, double restart_ns,
-                        double mean_ns)
-{
-    return work_ns / interval_ns * mean_ns * exp(restart_ns / mean_ns) *
-           expm1((interval_ns + cost_ns) / mean_ns);
-}
-
 /* ---- the cluster ---- */
 
 /* A random number in (0, 1]. */

@@ -136,10 +136,5 @@ double fault_rate(const struct fault_setting *setting);
  * of 2 * mean or more. */
 double fault_young_ns(double cost_ns, double mean_ns);
 double fault_daly_ns(double cost_ns, double mean_ns);
-/* Daly 2006, eq. 13: expected time of a run of work_ns, if each interval_ns of work is followed by
- * a checkpoint of cost_ns, and each loss by a restart of restart_ns, in both of which losses occur
- * too. Exact for whole intervals. */
-double fault_renewal_ns(double work_ns, double interval_ns, double cost_ns, double restart_ns,
-                        double mean_ns);
 
 #endif
