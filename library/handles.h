@@ -1,6 +1,5 @@
 /* library/handles.h - the content of elapse.h's opaque handles, and what its functions share. */
-#ifndef ELAPSE_LIBRARY_HANDLES_H
-#define ELAPSE_LIBRARY_HANDLES_H
+#pragma once
 
 #include <locale.h>
 
@@ -61,5 +60,3 @@ void range_ends(const struct framework_range *range, int64_t *low_ns, int64_t *h
 void copy_out(const void *ours, size_t our_size, void *theirs);
 /* Copy options of the caller, which may be NULL, to a struct of ours. */
 void copy_in(void *ours, size_t our_size, const void *theirs);
-
-#endif

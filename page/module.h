@@ -1,6 +1,5 @@
 /* page/module.h - included before every file of the page's module. */
-#ifndef ELAPSE_PAGE_MODULE_H
-#define ELAPSE_PAGE_MODULE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -11,5 +10,3 @@
 /* As glibc has it; emscripten's C library lacks it. Not for several threads. */
 void qsort_r(void *base, size_t num, size_t size,
              int (*compare)(const void *, const void *, void *), void *ctx);
-
-#endif

@@ -1,7 +1,6 @@
 /* cli/base/command.h - the subcommands of `elapse`. cmd_<name>.c holds one; those that
  * elapse-exec runs are in cmd_exec.c. */
-#ifndef ELAPSE_CLI_COMMAND_H
-#define ELAPSE_CLI_COMMAND_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -67,5 +66,3 @@ enum ticker_mode command_progress(bool quiet);
 struct json *command_json(const struct command *command);
 /* Print the object as one line on stdout, and free it. main() reports a failed write. */
 enum status command_answer(struct json *json, struct err *err);
-
-#endif

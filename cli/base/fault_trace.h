@@ -1,6 +1,5 @@
 /* cli/base/fault_trace.h - reads traces of lost and returning nodes, as spot traces are published. */
-#ifndef ELAPSE_CLI_FAULT_TRACE_H
-#define ELAPSE_CLI_FAULT_TRACE_H
+#pragma once
 
 #include "partition/base/status.h"
 #include "partition/cluster/fault_event.h"
@@ -11,5 +10,3 @@
  * the lines say. ERR_INPUT with the line, ERR_SYSTEM, ERR_NOMEM. */
 enum status fault_trace_read(const char *path, bool steps, struct fault_event **events, int *count,
                              struct err *err);
-
-#endif

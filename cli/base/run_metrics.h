@@ -1,6 +1,5 @@
 /* cli/base/run_metrics.h - reads the lines of a run's metrics.jsonl. */
-#ifndef ELAPSE_CLI_RUN_METRICS_H
-#define ELAPSE_CLI_RUN_METRICS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -16,5 +15,3 @@ enum status metrics_each(const char *dir, metrics_visit *visit, void *ctx, struc
 
 /* A whole number of a line; 0: it has none of that name. */
 int64_t metrics_int(const struct json *line, const char *key);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * In JSON a figure is a key of the answer, and its source has the same key in the object
  * "sources". */
-#ifndef ELAPSE_CLI_SOURCED_H
-#define ELAPSE_CLI_SOURCED_H
+#pragma once
 
 #include <stdint.h>
 
@@ -26,5 +25,3 @@ void sourced_number(const struct sourced *out, const char *name, const char *wor
                     const char *source);
 void sourced_text(const struct sourced *out, const char *name, const char *words, const char *text,
                   const char *source);
-
-#endif

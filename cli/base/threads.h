@@ -1,6 +1,5 @@
 /* cli/base/threads.h - threads that share work by a counter of the caller's. */
-#ifndef ELAPSE_CLI_THREADS_H
-#define ELAPSE_CLI_THREADS_H
+#pragma once
 
 #include <pthread.h>
 #include <stdint.h>
@@ -16,5 +15,3 @@ void threads_start(struct threads *threads, int64_t wanted, int64_t most, void *
                    void *ctx);
 /* Wait for all, and release. */
 void threads_join(struct threads *threads);
-
-#endif

@@ -1,6 +1,5 @@
 /* cli/commands/cluster_import.h - `elapse cluster import`: a cluster file from what a machine's own tools print. */
-#ifndef ELAPSE_CLI_CLUSTER_IMPORT_H
-#define ELAPSE_CLI_CLUSTER_IMPORT_H
+#pragma once
 
 #include "partition/base/status.h"
 #include "profiles/json/json.h"
@@ -11,5 +10,3 @@
  * ERR_SYSTEM, ERR_NOMEM. */
 enum status cluster_import(const char *const *paths, int num_paths, const char *kind,
                            struct json **cluster, struct err *err);
-
-#endif

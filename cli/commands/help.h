@@ -1,8 +1,7 @@
 /* cli/commands/help.h - `elapse help TOPIC`: what a MODEL, a CLUSTER or a job file may hold.
  *
  * Every list comes from the table that the code reads, so help and readers agree. */
-#ifndef ELAPSE_CLI_HELP_H
-#define ELAPSE_CLI_HELP_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -18,5 +17,3 @@ const struct topic *topic_find(const char *name);
  * "topic", name, summary; "word", CLASS (MODEL, CLUSTER, DEVICE, FIGURE), a name, what it is;
  * "key", a dotted job key, its values with spaces between, its meaning. */
 void help_rows(void);
-
-#endif

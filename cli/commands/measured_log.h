@@ -1,6 +1,5 @@
 /* cli/commands/measured_log.h - the time of a step in the log of a training program. */
-#ifndef ELAPSE_CLI_MEASURED_LOG_H
-#define ELAPSE_CLI_MEASURED_LOG_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -19,5 +18,3 @@ struct measured_log {
  * the first one, which warms up and under DDP reduces all gradients in one bucket, where there are
  * more than two. ERR_INPUT: no line has a time. ERR_SYSTEM, ERR_NOMEM. */
 enum status measured_log_read(const char *path, struct measured_log *log, struct err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* cli/commands/measured_rows.h - measured steps for `elapse calibrate`: what ran, and how long it took. */
-#ifndef ELAPSE_CLI_MEASURED_ROWS_H
-#define ELAPSE_CLI_MEASURED_ROWS_H
+#pragma once
 
 #include "cli/commands/measured_log.h"
 #include "cli/simulate/sim_command.h"
@@ -45,5 +44,3 @@ enum status measured_rows_add_run(struct measured_rows *rows, const char *run_di
 /* Simulate a row with factors (FACTOR_COUNT of them); the answer's result holds the step. */
 enum status measured_row_simulate(const struct measured_rows *rows, struct measured_row *row,
                                   const double *factors, struct err *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* cli/faults/restart_times.h - takes the times of restarts and checkpoints from a real run, for the
  * simulator. */
-#ifndef ELAPSE_CLI_RESTART_TIMES_H
-#define ELAPSE_CLI_RESTART_TIMES_H
+#pragma once
 
 #include "partition/base/status.h"
 #include "sim/faults/fault_run.h"
@@ -11,5 +10,3 @@
  * and async by its checkpoints, memory_stall_ns by its copies in memory. What it has not recorded
  * stays. ERR_SYSTEM, ERR_INPUT. */
 enum status restart_times_read(const char *dir, struct fault_setting *set, struct err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* cli/faults/sim_faults.h - `elapse sim JOB --faults`: runs on a cluster that loses nodes. */
-#ifndef ELAPSE_CLI_SIM_FAULTS_H
-#define ELAPSE_CLI_SIM_FAULTS_H
+#pragma once
 
 #include "cli/simulate/sim_command.h"
 
@@ -12,5 +11,3 @@ enum status sim_faults(const struct command *command, const struct sim_args *arg
 /* Whether the keys of a cluster's "faults" and of --faults (a file or pairs) can be read; either may be
  * NULL. ERR_INPUT names the key. */
 enum status sim_faults_check(const char *of_cluster, const char *text, struct err *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* cli/figures/figure_draw.h - declarations that all figures share. Each figure_<name>() writes its
  * settings and data into call->plot.program and runs the script of plots/. figures.c calls them. */
-#ifndef ELAPSE_CLI_FIGURE_DRAW_H
-#define ELAPSE_CLI_FIGURE_DRAW_H
+#pragma once
 
 #include "cli/figures/figures.h"
 #include "cli/figures/gnuplot.h"
@@ -47,5 +46,3 @@ const char *figure_value_label(const char *key, double *factor);
 double figure_tokens(const struct figure_call *call);
 
 #define NS_PER_MS 1e6
-
-#endif

@@ -1,6 +1,5 @@
 /* cli/figures/figures.h - the figures of `elapse plot` and `elapse report`. */
-#ifndef ELAPSE_CLI_FIGURES_H
-#define ELAPSE_CLI_FIGURES_H
+#pragma once
 
 #include "cli/simulate/subject.h"
 #include "partition/base/status.h"
@@ -44,5 +43,3 @@ enum status figure_draw(const char *name, const char *const *args, int num_args,
  * kinds that take run folders or jobs. */
 enum status figure_draw_subjects(const char *name, struct subject *subjects, int num_subjects,
                                  const struct figure_options *options, struct err *err);
-
-#endif

@@ -1,8 +1,7 @@
 /* cli/figures/gnuplot.h - one figure through gnuplot. The caller writes settings and data blocks,
  * gnuplot_run() adds a script of plots/ and runs gnuplot. The scripts are linked into the program.
  * The output file gets its name only when it is complete. */
-#ifndef ELAPSE_CLI_GNUPLOT_H
-#define ELAPSE_CLI_GNUPLOT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -44,5 +43,3 @@ void gnuplot_quote(struct gnuplot *plot, const char *text);
  * be written. gnuplot_clear() then removes the incomplete file. */
 enum status gnuplot_run(struct gnuplot *plot, const char *script, struct err *err);
 void gnuplot_clear(struct gnuplot *plot);
-
-#endif

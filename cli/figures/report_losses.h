@@ -1,7 +1,6 @@
 /* cli/figures/report_losses.h - the part of a run's report that says which ranks it lost and took
  * back, and what losses and checkpoints took. */
-#ifndef ELAPSE_CLI_REPORT_LOSSES_H
-#define ELAPSE_CLI_REPORT_LOSSES_H
+#pragma once
 
 #include <stdio.h>
 
@@ -11,5 +10,3 @@
  * a table of the restarts in metrics.jsonl with their parts. s is a run. What pages and figures
  * return. */
 enum status report_losses(FILE *out, struct subject *s, struct err *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* cli/figures/report_page.h - the HTML of a report: text, tables and inline figures. One file without links
  * to anything outside. It reads well at 400 pixels and on paper. */
-#ifndef ELAPSE_CLI_REPORT_PAGE_H
-#define ELAPSE_CLI_REPORT_PAGE_H
+#pragma once
 
 #include <stdio.h>
 
@@ -28,5 +27,3 @@ void page_table_end(FILE *out);
  * say that the subjects have nothing to draw, become a note on the page; other errors pass. */
 enum status page_figure(FILE *out, const char *name, const char *caption, struct subject *subjects,
                         int num_subjects, struct err *err);
-
-#endif

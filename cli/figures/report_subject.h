@@ -1,6 +1,5 @@
 /* cli/figures/report_subject.h - the part of a report that is about one run, record, job or plan file. */
-#ifndef ELAPSE_CLI_REPORT_SUBJECT_H
-#define ELAPSE_CLI_REPORT_SUBJECT_H
+#pragma once
 
 #include "cli/figures/report_page.h"
 
@@ -23,5 +22,3 @@ enum status verdict_find(struct subject *subject, struct verdict *verdict, struc
  * report_timeline_begin(). */
 enum status report_subject(FILE *out, struct subject *subject, const struct verdict *verdict,
                            bool interactive, struct err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* cli/figures/report_timeline.h - the timeline of `elapse page` in a report. */
-#ifndef ELAPSE_CLI_REPORT_TIMELINE_H
-#define ELAPSE_CLI_REPORT_TIMELINE_H
+#pragma once
 
 #include "cli/figures/report_page.h"
 
@@ -10,5 +9,3 @@ void report_timeline_begin(FILE *out);
 /* Write a timeline of the subject's simulated step and one of its measured step, as far as there are
  * such. Errors of subject_real_ops(), ERR_NOMEM. */
 enum status report_timelines(FILE *out, struct subject *subject, struct err *err);
-
-#endif

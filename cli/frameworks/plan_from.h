@@ -1,7 +1,6 @@
 /* cli/frameworks/plan_from.h - `elapse plan --from`: the layout of a command that runs today, and the best
  * one that its framework runs. */
-#ifndef ELAPSE_CLI_PLAN_FROM_H
-#define ELAPSE_CLI_PLAN_FROM_H
+#pragma once
 
 #include "cli/base/command.h"
 #include "cli/plans/plan_search.h"
@@ -21,5 +20,3 @@ struct plan_from {
  * runs. */
 enum status plan_from(const struct command *command, const struct plan_from *ask, const char *text,
                       struct err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* cli/frameworks/target_answer.h - `elapse plan --for`: the plan in the words of a framework. */
-#ifndef ELAPSE_CLI_TARGET_ANSWER_H
-#define ELAPSE_CLI_TARGET_ANSWER_H
+#pragma once
 
 #include <limits.h>
 
@@ -19,5 +18,3 @@ enum status target_answer_make(const struct job *job, const struct plan *plan, c
 void target_answer_print(const struct job *job, const struct target_answer *target,
                          const char *out_path);
 void target_answer_clear(struct target_answer *target);
-
-#endif

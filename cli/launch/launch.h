@@ -1,6 +1,5 @@
 /* cli/launch/launch.h - start elapse-exec, for the commands that need a real run. */
-#ifndef ELAPSE_CLI_LAUNCH_H
-#define ELAPSE_CLI_LAUNCH_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -54,5 +53,3 @@ bool launch_stopped(void);
 /* That signal; 0: none. The program then ends with EXIT_SIGNALLED plus its number, as shells do. */
 int launch_stop_signal(void);
 #define EXIT_SIGNALLED 128
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Variables that the user has set stay. Names that the present MPI does not know have no effect, so
  * nobody asks which MPI this is. */
-#ifndef ELAPSE_CLI_LAUNCH_ENV_H
-#define ELAPSE_CLI_LAUNCH_ENV_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -24,5 +23,3 @@ bool launch_env_one_machine(const char *launcher);
 void launch_env_share(bool one_machine, char folder[SHARED_FOLDER_MAX]);
 /* Remove that folder and all files in it. */
 void launch_env_unshare(const char *folder);
-
-#endif

@@ -3,8 +3,7 @@
  * A rank of the first start is a node of the trace. A lost one kills itself after the named step
  * (SIGKILL), and the run continues without it, until it is back: then the run stops at its next
  * checkpoint and takes the rank in. Each event happens once, also if its step is done again. */
-#ifndef ELAPSE_CLI_LOSSES_H
-#define ELAPSE_CLI_LOSSES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -30,5 +29,3 @@ void losses_text(const struct losses *losses, char text[64]);
 /* The run has stopped after `step`. lost: a rank was killed, else the run has yielded. Returns
  * whether an event of the trace explains it; it has then happened, with the returns before it. */
 bool losses_happen(struct losses *losses, bool lost, int64_t step);
-
-#endif

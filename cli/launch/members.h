@@ -6,8 +6,7 @@
  *
  * A rank that was lost on a machine that answers is expected back at once. Only if the run is lost
  * twice without a new checkpoint between, one rank is given up (member given_up). */
-#ifndef ELAPSE_CLI_MEMBERS_H
-#define ELAPSE_CLI_MEMBERS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -55,5 +54,3 @@ int64_t members_ranks(const struct members *members);
 bool members_lost(const struct members *members, char *text, size_t size);
 /* The launcher's words for the machines that answer; fresh. NULL: no memory. */
 char *members_words(const struct members *members);
-
-#endif

@@ -1,6 +1,5 @@
 /* cli/launch/restarts.h - a training run that survives when ranks or machines are lost. */
-#ifndef ELAPSE_CLI_RESTARTS_H
-#define ELAPSE_CLI_RESTARTS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -27,5 +26,3 @@ int64_t restarts_newest_step(const char *dir);
 /* The number of ranks that wrote the checkpoint dir, or the newest one in a run's folder that
  * can be read. 0: an older version wrote it, which did not store the number. */
 int64_t restarts_ranks(const char *dir);
-
-#endif

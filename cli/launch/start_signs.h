@@ -5,8 +5,7 @@
  * run before MPI_Init() and renames it afterwards (exec/comm/start_sign.h). It holds a lock on its
  * sign, which ends with the process, in containers too. For ranks of this machine only; ranks of
  * others have the deadline of exec/comm/watchdog.h. */
-#ifndef ELAPSE_CLI_START_SIGNS_H
-#define ELAPSE_CLI_START_SIGNS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,5 +23,3 @@ struct start_signs {
 /* Look at the signs. To be called often until `over`. Returns whether a rank died in MPI's start
  * and the deadline has passed. */
 bool start_signs_overdue(struct start_signs *signs);
-
-#endif

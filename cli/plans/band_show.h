@@ -1,6 +1,5 @@
 /* cli/plans/band_show.h - the band of published runs beside a step's time, in text and JSON. */
-#ifndef ELAPSE_CLI_BAND_SHOW_H
-#define ELAPSE_CLI_BAND_SHOW_H
+#pragma once
 
 #include "partition/plan/plan.h"
 #include "profiles/cost/profile_cost.h"
@@ -19,5 +18,3 @@ void band_print(const struct setting *setting, const struct cost_handle *cost, i
 enum { BAND_TEXT = 352 };
 const char *band_text(const struct setting *setting, const struct cost_handle *cost,
                       int64_t step_ns, char *text, size_t size);
-
-#endif

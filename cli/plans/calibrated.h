@@ -1,7 +1,6 @@
 /* cli/plans/calibrated.h - the error interval of a step time that was predicted with a
  * calibration. */
-#ifndef ELAPSE_CLI_CALIBRATED_H
-#define ELAPSE_CLI_CALIBRATED_H
+#pragma once
 
 #include "partition/plan/plan.h"
 #include "profiles/json/json.h"
@@ -25,5 +24,3 @@ enum status calibrated_interval(const struct calibrated *on, int64_t step_ns, in
 /* Write "predicted_interval_ns", or print it as a line; nothing without a calibration. */
 void calibrated_add(const struct calibrated *on, const int64_t ns[2], struct json *json);
 void calibrated_print(const struct calibrated *on, const int64_t ns[2]);
-
-#endif

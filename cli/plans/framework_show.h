@@ -1,7 +1,6 @@
 /* cli/plans/framework_show.h - which framework's kernels an answer takes where nobody names one, and what its
  * step takes under others, in text and JSON. */
-#ifndef ELAPSE_CLI_FRAMEWORK_SHOW_H
-#define ELAPSE_CLI_FRAMEWORK_SHOW_H
+#pragma once
 
 #include "partition/step/framework_range.h"
 #include "profiles/json/json.h"
@@ -10,5 +9,3 @@
  * kernels. */
 void framework_show_print(const struct framework_range *range);
 void framework_show_add(const struct framework_range *range, struct json *json);
-
-#endif

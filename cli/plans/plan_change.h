@@ -1,6 +1,5 @@
 /* cli/plans/plan_change.h - the transfers of a change between two plans, as text or JSON. */
-#ifndef ELAPSE_CLI_PLAN_CHANGE_H
-#define ELAPSE_CLI_PLAN_CHANGE_H
+#pragma once
 
 #include "partition/plan/autodp.h"
 #include "partition/plan/job.h"
@@ -11,5 +10,3 @@ void plan_change_add(struct json *json, const struct job *job, const struct plan
 /* ERR_NOMEM. */
 enum status plan_change_print(const struct job *job, const struct plan *old,
                               const struct transition *transition, struct err *err);
-
-#endif

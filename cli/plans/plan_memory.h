@@ -1,7 +1,6 @@
 /* cli/plans/plan_memory.h - the memory of the fullest device of a plan, part by part, and what an
  * optimizer on the host would save there and cost. */
-#ifndef ELAPSE_CLI_PLAN_MEMORY_H
-#define ELAPSE_CLI_PLAN_MEMORY_H
+#pragma once
 
 #include "partition/cost/cost.h"
 #include "partition/plan/plan.h"
@@ -51,5 +50,3 @@ bool plan_memory_tight(int64_t peak_bytes, int64_t limit_bytes, double headroom)
 bool plan_memory_print_tight(int64_t peak_bytes, int64_t limit_bytes, double headroom);
 /* Print a line where memory is limited, and one where the optimizer is on the host. */
 void plan_memory_print(const struct plan_memory *memory);
-
-#endif

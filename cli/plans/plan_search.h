@@ -1,7 +1,6 @@
 /* cli/plans/plan_search.h - search for the plan of a job as `plan` and `sim` do: by the event engine,
  * within a time, with progress, until Ctrl-C. */
-#ifndef ELAPSE_CLI_PLAN_SEARCH_H
-#define ELAPSE_CLI_PLAN_SEARCH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -56,5 +55,3 @@ enum status plan_search(const struct job *job, const struct cost *cost,
 enum status plan_for_sim(const void *time, const struct job *job, const struct cost *cost,
                          const struct run_state *state, struct planner_result *result,
                          struct err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* cli/plans/plan_show.h - the answer of `elapse plan` as text or JSON. */
-#ifndef ELAPSE_CLI_PLAN_SHOW_H
-#define ELAPSE_CLI_PLAN_SHOW_H
+#pragma once
 
 #include "cli/base/command.h"
 #include "cli/plans/framework_show.h"
@@ -52,5 +51,3 @@ void plan_show_print_others(const struct job *job, const struct plan_answer *ans
 void plan_assumed_add(struct json *json, struct job_assumed assumed);
 /* The job's dtype and optimizer, and the options that change them where nobody gave them. */
 const char *plan_training_text(const struct job *job, char *text, size_t size);
-
-#endif

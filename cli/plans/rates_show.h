@@ -1,7 +1,6 @@
 /* cli/plans/rates_show.h - rates of a step and the cost of a run, as text and JSON. One table names
  * each value for commands and reports; sweep_lines.c repeats its keys in this order. */
-#ifndef ELAPSE_CLI_RATES_SHOW_H
-#define ELAPSE_CLI_RATES_SHOW_H
+#pragma once
 
 #include "partition/plan/rates.h"
 #include "profiles/cost/profile_cost.h"
@@ -32,5 +31,3 @@ void run_cost_add(struct json *json, const struct run_cost *run);
 void run_cost_add_price(struct json *json, const struct run_cost *run);
 /* ", cost 5390, 1890 kWh" as far as they are known. Returns text. */
 const char *run_cost_text(const struct run_cost *run, char *text, size_t size);
-
-#endif

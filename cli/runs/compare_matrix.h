@@ -1,7 +1,6 @@
 /* cli/runs/compare_matrix.h - many configurations of a job, each trained for some steps beside its
  * simulation: `elapse compare --matrix`. */
-#ifndef ELAPSE_CLI_COMPARE_MATRIX_H
-#define ELAPSE_CLI_COMPARE_MATRIX_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,5 +24,3 @@ struct matrix_ask {
  * ERR_INFEASIBLE, ERR_NOMEM, ERR_SYSTEM (a run failed or was stopped). */
 enum status matrix_run(const struct matrix_ask *ask, struct comparison *configs, int *num,
                        struct err *err);
-
-#endif

@@ -3,8 +3,7 @@
  * A configuration may have been run several times; each run has an equal prediction. If the
  * machine's times vary, the measured time is uncertain, and an error below this uncertainty means
  * nothing. Such a configuration is noisy: the summary counts it, but leaves out its error. */
-#ifndef ELAPSE_CLI_COMPARISON_H
-#define ELAPSE_CLI_COMPARISON_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -86,5 +85,3 @@ struct comparison_summary {
 
 /* n <= COMPARISONS_MAX. Sets noisy and peak_error of each. */
 struct comparison_summary comparison_summarize(struct comparison *configs, int n, double tolerance);
-
-#endif

@@ -4,8 +4,7 @@
  * The prediction gets the job, the machine's profile and, if the policy needs them, the recorded
  * gradient norms (RUN_DIR/norms.json). The simulation makes all plans and freeze decisions itself.
  */
-#ifndef ELAPSE_CLI_ELASTIC_COMPARE_H
-#define ELAPSE_CLI_ELASTIC_COMPARE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -20,5 +19,3 @@ bool elastic_compare_applies(const struct replay *replay);
  * interrupted or resumed. ERR_INPUT: norms.json does not fit the job. */
 enum status elastic_compare(const struct command *command, const char *run_dir,
                             struct replay *replay, double tolerance, bool json, struct err *err);
-
-#endif

@@ -3,8 +3,7 @@
  * An executor records how long posting a send takes, and how long a receive waits. A simulator
  * records the transfer. The transfer of a real message is known where its receiver was waiting
  * when it was sent: it took from the send's start to the receive's end. Only these are compared. */
-#ifndef ELAPSE_CLI_MESSAGE_TIMES_H
-#define ELAPSE_CLI_MESSAGE_TIMES_H
+#pragma once
 
 #include "partition/step/workload.h"
 #include "profiles/store/record.h"
@@ -24,5 +23,3 @@ struct message_times {
 enum status message_times(const struct op_row *ops, int64_t num_ops, const struct sim_result *sim,
                           const struct workload *workload,
                           struct message_times times[MESSAGE_KINDS], struct err *err);
-
-#endif

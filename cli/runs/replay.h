@@ -2,8 +2,7 @@
  *
  * The prediction uses the job and the plan that the run recorded, and the profile store. It never
  * uses the run's times. */
-#ifndef ELAPSE_CLI_REPLAY_H
-#define ELAPSE_CLI_REPLAY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -77,5 +76,3 @@ struct lowered_plan {
 enum status executor_memory(const struct cost_handle *cost, const struct setting *setting,
                             const struct lowered_plan *lowered, int64_t **rank_bytes,
                             struct err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* cli/runs/run_rows.h - the rows of one recorded run, for commands that show, draw or report it. */
-#ifndef ELAPSE_CLI_RUN_ROWS_H
-#define ELAPSE_CLI_RUN_ROWS_H
+#pragma once
 
 #include "profiles/store/record.h"
 #include "sim/run/elastic_run.h"
@@ -49,5 +48,3 @@ enum status run_rows_simulated(const struct elastic_run *run, struct run_rows *r
 /* The accuracy after the last evaluated epoch; NaN: none was recorded. */
 double run_rows_accuracy(const struct run_rows *rows);
 void run_rows_clear(struct run_rows *rows);
-
-#endif

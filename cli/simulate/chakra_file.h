@@ -1,7 +1,6 @@
 /* cli/simulate/chakra_file.h - a simulated step as Chakra execution traces (github.com/mlcommons/chakra, schema
  * 0.0.4), which ASTRA-sim and Chakra's tools read. */
-#ifndef ELAPSE_CLI_CHAKRA_FILE_H
-#define ELAPSE_CLI_CHAKRA_FILE_H
+#pragma once
 
 #include "cli/simulate/rank_memory.h"
 
@@ -10,5 +9,3 @@
  * communicator. Each file appears whole or not at all.
  * ERR_INPUT: more messages than a tag can count. ERR_SYSTEM, ERR_NOMEM. */
 enum status chakra_files(const char *folder, const struct traced_step *step, struct err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* cli/simulate/rank_memory.h - memory of a rank over the time of a simulated step. */
-#ifndef ELAPSE_CLI_RANK_MEMORY_H
-#define ELAPSE_CLI_RANK_MEMORY_H
+#pragma once
 
 #include "partition/step/workload.h"
 #include "sim/step/engine.h"
@@ -23,5 +22,3 @@ struct memory_point {
  * overflow, ERR_NOMEM. */
 enum status rank_memory(const struct traced_step *step, int replica, int rank,
                         struct memory_point **points, int64_t *n, struct err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* cli/simulate/sim_command.h - declarations of the files that make up `elapse sim`. */
-#ifndef ELAPSE_CLI_SIM_COMMAND_H
-#define ELAPSE_CLI_SIM_COMMAND_H
+#pragma once
 
 #include "cli/base/command.h"
 #include "cli/simulate/sim_request.h"
@@ -76,5 +75,3 @@ enum status sim_monte_carlo(const struct sim_args *args, const struct step_answe
  * for: into json, or as text if json is NULL. */
 enum status sim_explain(const struct sim_args *args, struct step_answer *answer,
                         const struct step_spread *spread, struct json *json, struct err *err);
-
-#endif

@@ -2,8 +2,7 @@
  * keys of a job, and the few that no job has. A step without a job is a job of these keys alone.
  *
  * The command line and --sweep share the settings. */
-#ifndef ELAPSE_CLI_SIM_REQUEST_H
-#define ELAPSE_CLI_SIM_REQUEST_H
+#pragma once
 
 #include "cli/plans/plan_search.h"
 #include "cli/plans/rates_show.h"
@@ -91,5 +90,3 @@ enum status step_answer_simulate(struct step_answer *answer, const struct sim_op
  * bandwidth, or "random:0.1:0.5", each device with probability 0.1 by the seed. ERR_INPUT. */
 enum status cluster_slow(const struct step_request *request, struct cluster *cluster,
                          struct err *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* cli/simulate/snapshot_file.h - the memory of a simulated step in the form of PyTorch's allocator: a pickle as
  * torch.cuda.memory._dump_snapshot() writes it, for pytorch.org/memory_viz and torch.cuda._memory_viz. */
-#ifndef ELAPSE_CLI_SNAPSHOT_FILE_H
-#define ELAPSE_CLI_SNAPSHOT_FILE_H
+#pragma once
 
 #include "cli/simulate/rank_memory.h"
 
@@ -9,5 +8,3 @@
  * is exact at each pass; which allocation a release ends is by stage and micro-batch where that is known.
  * The file appears whole or not at all. */
 enum status snapshot_file(const char *path, const struct traced_step *step, struct err *err);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * subject_open() reads what exists. A run that was killed or is still running has rows but no
  * summary. subject_simulate() adds a simulated step, subject_epochs() the epochs of a whole run. */
-#ifndef ELAPSE_CLI_SUBJECT_H
-#define ELAPSE_CLI_SUBJECT_H
+#pragma once
 
 #include "cli/runs/replay.h"
 #include "cli/runs/run_rows.h"
@@ -80,5 +79,3 @@ enum status subject_real_ops(struct subject *subject, const struct op_row **rows
 /* The simulated ops as rows, in a fresh array of num_ops entries. NULL: out of memory. */
 struct op_row *sim_op_rows(const struct sim_result *result);
 void subject_clear(struct subject *subject);
-
-#endif

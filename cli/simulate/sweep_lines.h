@@ -1,6 +1,5 @@
 /* cli/simulate/sweep_lines.h - the lines of a sweep: JSON or CSV for programs, a table for people. */
-#ifndef ELAPSE_CLI_SWEEP_LINES_H
-#define ELAPSE_CLI_SWEEP_LINES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -59,5 +58,3 @@ double sweep_cost(const struct sweep_table *table, const struct sweep_values *va
 void sweep_head(const struct sweep_table *table);
 /* The line of a point in a fresh text without a newline. NULL: out of memory. */
 char *sweep_line(const struct sweep_table *table, const struct sweep_row *row);
-
-#endif

@@ -1,6 +1,5 @@
 /* cli/simulate/trace_file.h - a simulated step, alone or beside the measured one, as a Chrome trace. */
-#ifndef ELAPSE_CLI_TRACE_FILE_H
-#define ELAPSE_CLI_TRACE_FILE_H
+#pragma once
 
 #include "cli/simulate/rank_memory.h"
 #include "cli/runs/replay.h"
@@ -12,5 +11,3 @@ enum status trace_step_file(const char *path, const struct traced_step *step, st
  * that begin at time 0. ERR_INFEASIBLE: the run recorded no ops. */
 enum status trace_both_file(const char *path, const char *run_dir, const struct replay *replay,
                             struct err *err);
-
-#endif

@@ -15,8 +15,7 @@
  * Same bits: a result depends on shapes and operands only, never on the number of threads; no
  * kernel splits a sum by thread. Gradients of weights are added to (+=) but where linear.fresh, all
  * other outputs are written (=). */
-#ifndef ELAPSE_EXEC_BASE_BACKEND_H
-#define ELAPSE_EXEC_BASE_BACKEND_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -424,5 +423,4 @@ static inline void backend_free(struct backend *be) /* NULL is fine */
 
 #ifdef __cplusplus
 }
-#endif
 #endif

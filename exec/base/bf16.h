@@ -1,7 +1,6 @@
 /* exec/base/bf16.h - bfloat16 in host memory: the upper half of an fp32. Loops that the compiler
  * vectorises. */
-#ifndef ELAPSE_EXEC_BASE_BF16_H
-#define ELAPSE_EXEC_BASE_BF16_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -42,5 +41,4 @@ static inline void bf16_narrow(int64_t num, const float *x, uint16_t *y)
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -3,15 +3,10 @@
  * One rank drives one device; several ranks may share a device. Calls are issued to a stream and
  * return at once. sync() waits and reports the first failure, with the place that issued the call.
  * The wing is linked as a plugin, which exec/device/ loads. */
-#ifndef ELAPSE_EXEC_BASE_CUDA_H
-#define ELAPSE_EXEC_BASE_CUDA_H
+#pragma once
 
 #include "exec/base/backend.h"
 #include "partition/plan/job.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct cuda_spec {
     int device;       /* ordinal among the visible devices; -1: local_rank modulo their number */
@@ -39,8 +34,3 @@ struct cuda_device {
 };
 /* ERR_SYSTEM, ERR_INPUT as for backend_cuda_new(). */
 enum status cuda_device_info(int device, struct cuda_device *info, struct err *err);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,6 +1,5 @@
 /* exec/base/file_part.h - reads and writes a part of an open file completely. */
-#ifndef ELAPSE_EXEC_BASE_FILE_PART_H
-#define ELAPSE_EXEC_BASE_FILE_PART_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,5 +12,3 @@ bool file_write_at(int fd, const void *from, int64_t bytes, int64_t offset);
 /* The reason why file_read_at() was false, for a message: strerror(errno), or that the file has
  * become too short. */
 const char *file_read_why(void);
-
-#endif

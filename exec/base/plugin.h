@@ -3,8 +3,7 @@
  * CUDA and NCCL live in shared objects beside the program. So the program starts and trains on the
  * CPU on machines without CUDA's libraries, and does not load them where they exist but are not
  * asked for. A plugin is loaded once and stays: CUDA's libraries do not survive being unloaded. */
-#ifndef ELAPSE_EXEC_BASE_PLUGIN_H
-#define ELAPSE_EXEC_BASE_PLUGIN_H
+#pragma once
 
 #include "partition/base/status.h"
 
@@ -16,5 +15,3 @@ enum plugin {
 /* A function or an object of the plugin. NULL on failure: ERR_INFEASIBLE (the file is missing: a
  * build without nvcc), ERR_SYSTEM (it cannot be loaded, or has no such symbol). One thread. */
 void *plugin_symbol(enum plugin plugin, const char *name, struct err *err);
-
-#endif

@@ -1,8 +1,7 @@
 /* exec/base/rng.h - random numbers by counter: a number depends on its key and index, never on who
  * draws it or when. Weights are keyed by (seed, item, tensor), dropout by (seed, step, item, site)
  * and the sample's id. Inline, so that kernels can vectorise it. */
-#ifndef ELAPSE_EXEC_BASE_RNG_H
-#define ELAPSE_EXEC_BASE_RNG_H
+#pragma once
 
 #include <stdint.h>
 
@@ -42,5 +41,3 @@ RNG_INLINE uint32_t rng_bits(uint64_t key, uint32_t index)
 
 /* Standard normal number `index` of key (Box-Muller on 2 x 32 bits). */
 double rng_normal(uint64_t key, uint64_t index);
-
-#endif

@@ -6,8 +6,7 @@
  * ranks or is within a step. Outside of steps, a rank that does not wait is at work, for example on
  * a checkpoint, however long that takes. Only the main thread calls these functions; each costs
  * some stores. */
-#ifndef ELAPSE_EXEC_BASE_WATCH_H
-#define ELAPSE_EXEC_BASE_WATCH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -49,5 +48,3 @@ void watch_files(bool waits);
 /* For the watchdog: use this post from now on. */
 void watch_use(struct watch_post *post);
 void watch_read(const struct watch_text *text, char out[WATCH_TEXT]);
-
-#endif

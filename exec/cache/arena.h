@@ -24,8 +24,7 @@
  *          gives a damaged sample and not a signal.
  *
  * Threads and processes may take and put at the same time. */
-#ifndef ELAPSE_EXEC_CACHE_ARENA_H
-#define ELAPSE_EXEC_CACHE_ARENA_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -89,5 +88,3 @@ uint64_t cache_checksum(const void *data, int64_t bytes, uint64_t seed);
 
 /* A checksum of this machine's name, to tell machines that share a folder apart. */
 uint64_t cache_host(void);
-
-#endif

@@ -5,8 +5,7 @@
  * has no slot is computed again. A sample's content depends on the sample, its view and the frozen
  * weights only (frozen layers run without dropout, and each view of a sample has a slot). So a run
  * has the same bits with and without a cache, unless the cache rounds fp32 values to bf16. */
-#ifndef ELAPSE_EXEC_CACHE_CACHE_H
-#define ELAPSE_EXEC_CACHE_CACHE_H
+#pragma once
 
 #include "exec/base/backend.h"
 #include "exec/cache/arena.h"
@@ -66,5 +65,3 @@ struct cache_counts cache_counts(const struct cache *cache);
 /* Sums over all ranks. Collective over the message group. */
 enum status cache_counts_all(const struct comm *comm, const struct cache *cache,
                              struct cache_counts *sums, struct err *err);
-
-#endif

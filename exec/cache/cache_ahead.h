@@ -15,8 +15,7 @@
  * callers do its work, and that is no error.
  *
  * One caller at a time. */
-#ifndef ELAPSE_EXEC_CACHE_CACHE_AHEAD_H
-#define ELAPSE_EXEC_CACHE_CACHE_AHEAD_H
+#pragma once
 
 #include "exec/cache/cache.h"
 #include "exec/data/sampler.h"
@@ -52,5 +51,3 @@ void cache_ahead_get(struct cache_ahead *ahead, int64_t epoch, int64_t step_in_e
 void cache_ahead_put(struct cache_ahead *ahead, int64_t epoch, const int64_t *ids, int64_t n,
                      const void *data);
 void cache_ahead_flush(struct cache_ahead *ahead); /* NULL is fine */
-
-#endif

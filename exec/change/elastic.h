@@ -13,8 +13,7 @@
  * Samples, learning rate, optimizer step count and random numbers depend on epoch, step and global
  * micro-batch only, so a change does not alter them. A change within an epoch continues at the next
  * sample, also if the global batch is another one. */
-#ifndef ELAPSE_EXEC_CHANGE_ELASTIC_H
-#define ELAPSE_EXEC_CHANGE_ELASTIC_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -60,5 +59,3 @@ enum status elastic_idle(struct trainer *t, bool *ended, struct err *err);
 
 /* Add transitions[] and their sums to the summary. */
 void elastic_json(const struct trainer *t, struct json *root);
-
-#endif

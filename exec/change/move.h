@@ -3,8 +3,7 @@
  *
  * partition/plan/autodp.h lists the transfers, the same list on every rank; this file moves the bytes.
  */
-#ifndef ELAPSE_EXEC_CHANGE_MOVE_H
-#define ELAPSE_EXEC_CHANGE_MOVE_H
+#pragma once
 
 #include "exec/trainer/deployment.h"
 
@@ -13,5 +12,3 @@
  * bytes that went from rank to rank, over all ranks. Collective over the message group. */
 enum status move_weights(const struct deployment_base *base, struct deployment *old,
                          struct deployment *next, int64_t *bytes, struct err *err);
-
-#endif

@@ -6,8 +6,7 @@
  * a step; after that step all ranks learn which groups the plans need and start making them
  * (nccl_prepare()). If a guess was wrong, the change makes its groups itself.
  * Without NCCL nothing happens. */
-#ifndef ELAPSE_EXEC_CHANGE_PLAN_AHEAD_H
-#define ELAPSE_EXEC_CHANGE_PLAN_AHEAD_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -27,5 +26,3 @@ void ahead_stop(struct trainer *t);
 bool ahead_ready(const struct trainer *t);
 /* Tell all ranks which groups to make. Collective over the message group. */
 enum status ahead_share(struct trainer *t, struct err *err);
-
-#endif

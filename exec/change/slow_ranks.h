@@ -4,8 +4,7 @@
  * A rank whose quotient stays far above that of its peers is slow: the log names it, and with
  * train.on_slow replan the next turn's plan weighs its speed. Both need ranks with the same costs
  * in the plan, so a quotient counts beside the peers' only. */
-#ifndef ELAPSE_EXEC_CHANGE_SLOW_RANKS_H
-#define ELAPSE_EXEC_CHANGE_SLOW_RANKS_H
+#pragma once
 
 #include "exec/trainer/trainer_state.h"
 
@@ -18,5 +17,3 @@ bool slow_ranks_replan(const struct trainer *t);
 /* The plan that was just made has weighed the present speeds. */
 void slow_ranks_weighed(struct trainer *t);
 void slow_ranks_clear(struct slow_ranks *slow);
-
-#endif

@@ -1,7 +1,6 @@
 /* exec/change/thaw.h - moves optimizer state between the stages and what rank 0 keeps of frozen items
  * (exec/checkpoint/kept_state.h), at a change of plan. */
-#ifndef ELAPSE_EXEC_CHANGE_THAW_H
-#define ELAPSE_EXEC_CHANGE_THAW_H
+#pragma once
 
 #include "exec/trainer/deployment.h"
 #include "exec/checkpoint/kept_state.h"
@@ -18,5 +17,3 @@ enum status thaw_keep(const struct deployment_base *base, const struct deploymen
 enum status thaw_return(const struct deployment_base *base, const struct deployment *deployment,
                         int first, int end, struct kept_state *kept, int64_t *bytes,
                         struct err *err);
-
-#endif

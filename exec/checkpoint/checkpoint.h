@@ -6,8 +6,7 @@
  * state, also that of frozen layers that may train again, is stored as "optimizer.0.NAME" and
  * "optimizer.1.NAME" beside the weight NAME. Whether the files are those that the run wrote is
  * checked by exec/checkpoint/checkpoint_check.h. */
-#ifndef ELAPSE_EXEC_CHECKPOINT_CHECKPOINT_H
-#define ELAPSE_EXEC_CHECKPOINT_CHECKPOINT_H
+#pragma once
 
 #include "exec/comm/comm.h"
 #include "exec/weights/hf_config.h"
@@ -134,5 +133,3 @@ enum status checkpoint_load(const char *dir, const struct stage_list *list, bool
 enum status checkpoint_find(const char *dir, char **path, struct err *err);
 /* The run folder that the checkpoint of checkpoint_find() lies in. A fresh path. */
 enum status checkpoint_run(const char *dir, char **run, struct err *err);
-
-#endif

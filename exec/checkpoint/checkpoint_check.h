@@ -1,6 +1,5 @@
 /* exec/checkpoint/checkpoint_check.h - is a checkpoint whole, and which one does a run resume from. */
-#ifndef ELAPSE_EXEC_CHECKPOINT_CHECKPOINT_CHECK_H
-#define ELAPSE_EXEC_CHECKPOINT_CHECKPOINT_CHECK_H
+#pragma once
 
 #include "exec/comm/comm.h"
 #include "profiles/json/json.h"
@@ -42,5 +41,3 @@ enum status checkpoint_choose(const struct comm *comm, const char *from,
 /* The resolved job that the run had when it wrote the checkpoint, as a fresh tree; NULL: it was
  * written by an older version. */
 enum status checkpoint_job(const char *dir, struct json **job, struct err *err);
-
-#endif

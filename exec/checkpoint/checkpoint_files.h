@@ -5,8 +5,7 @@
  * that member (and with the newline), so `sed 's/,"sha256":"[0-9a-f]*"}$/}/' manifest.json |
  * sha256sum` prints it. Each entry of "files" holds name, bytes and sha256 of a file. Schema 1, of
  * older versions, has names only. */
-#ifndef ELAPSE_EXEC_CHECKPOINT_CHECKPOINT_FILES_H
-#define ELAPSE_EXEC_CHECKPOINT_CHECKPOINT_FILES_H
+#pragma once
 
 #include "exec/weights/safetensors.h"
 #include "profiles/json/json.h"
@@ -32,5 +31,3 @@ void checkpoint_file_sum(const struct json *manifest, int index, struct file_sum
 enum status checkpoint_files_open(const char *dir, struct safetensors ***files, int *num_files,
                                   struct err *err);
 void checkpoint_files_close(struct safetensors **files, int num_files); /* NULL is fine */
-
-#endif

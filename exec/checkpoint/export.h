@@ -1,6 +1,5 @@
 /* exec/checkpoint/export.h - a checkpoint as a model of Hugging Face's. */
-#ifndef ELAPSE_EXEC_CHECKPOINT_EXPORT_H
-#define ELAPSE_EXEC_CHECKPOINT_EXPORT_H
+#pragma once
 
 #include "partition/base/status.h"
 #include "profiles/json/json.h"
@@ -27,5 +26,3 @@ enum export_form { EXPORT_AS_TRAINED, EXPORT_MERGED };
 enum status checkpoint_export(const char *dir, const char *path, enum export_form form,
                               struct export_answer *answer, struct err *err);
 void export_answer_clear(struct export_answer *answer);
-
-#endif

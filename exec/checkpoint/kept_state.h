@@ -4,8 +4,7 @@
  * (freeze_lowest()), rank 0 keeps the state in host memory, and checkpoints hold it in a file of its
  * own under the names of the other optimizer state. So the item continues where it was left, at any
  * cut, in the same run and in a resumed one. exec/change/thaw.h moves it from and to the stages. */
-#ifndef ELAPSE_EXEC_CHECKPOINT_KEPT_STATE_H
-#define ELAPSE_EXEC_CHECKPOINT_KEPT_STATE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -45,5 +44,3 @@ enum status kept_put(const struct kept_state *kept, const struct job *job, tenso
  * checkpoints of older versions. */
 enum status kept_load(const char *dir, const struct job *job, int first, int end,
                       struct kept_state *kept, struct err *err);
-
-#endif

@@ -6,8 +6,7 @@
  * newer than the last file. On several nodes each holds the files of its own ranks and of the node
  * before it, so a run outlives the loss of any one node (node_copies.h). Where copies cannot be
  * made, files count. */
-#ifndef ELAPSE_EXEC_CHECKPOINT_MEMORY_COPIES_H
-#define ELAPSE_EXEC_CHECKPOINT_MEMORY_COPIES_H
+#pragma once
 
 #include "exec/checkpoint/checkpoint.h"
 #include "exec/checkpoint/checkpoint_check.h"
@@ -42,5 +41,3 @@ enum status memory_copies_end(const struct comm *comm, struct memory_copies *cop
  * note names the newest, and choice stays. Collective; all ranks get the same. */
 enum status memory_copies_choose(const struct comm *comm, const char *from,
                                  struct checkpoint_choice *choice, struct err *err);
-
-#endif

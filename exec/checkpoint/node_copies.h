@@ -3,8 +3,7 @@
  * Each node has a folder of its own for the checkpoint, under the same name. The files of a node's
  * ranks are in its folder and in that of the next node (the last node's are on the first), so they
  * outlive the loss of any one node. A resumed run completes the folder of every node. */
-#ifndef ELAPSE_EXEC_CHECKPOINT_NODE_COPIES_H
-#define ELAPSE_EXEC_CHECKPOINT_NODE_COPIES_H
+#pragma once
 
 #include "exec/comm/comm.h"
 #include "partition/base/status.h"
@@ -41,5 +40,3 @@ enum status node_share_file(const struct comm_group *group, int root, const char
  * ranks get the same status. ERR_INPUT: a file is on no node; ERR_SYSTEM. */
 enum status node_copies_complete(const struct comm *comm, const char *run_dir, const char *run_id,
                                  int64_t step, struct err *err);
-
-#endif

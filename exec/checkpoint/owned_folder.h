@@ -4,8 +4,7 @@
  * makes there holds the file "owner" with that id. Nothing else is ever removed: a folder without
  * this run's mark stays, a symbolic link is not followed, and a file with a name that no checkpoint
  * has stays. */
-#ifndef ELAPSE_EXEC_CHECKPOINT_OWNED_FOLDER_H
-#define ELAPSE_EXEC_CHECKPOINT_OWNED_FOLDER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -50,5 +49,3 @@ enum status run_folder_hold(const char *named, int *lock, struct err *err);
 /* Steps of the folders "checkpoint-STEP" in dir, the largest first, in a fresh array. A name with
  * anything after the number, such as ".tmp" or ".old-1", does not count. ERR_SYSTEM. */
 enum status checkpoint_steps(const char *dir, int64_t **steps, int *num, struct err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* exec/checkpoint/weights_digest.h - one line that says whether two runs ended with the same weights. */
-#ifndef ELAPSE_EXEC_CHECKPOINT_WEIGHTS_DIGEST_H
-#define ELAPSE_EXEC_CHECKPOINT_WEIGHTS_DIGEST_H
+#pragma once
 
 #include "exec/checkpoint/checkpoint.h"
 #include "exec/weights/sha256.h"
@@ -13,5 +12,3 @@
  * backend's memory is the host's, else 64 MiB and the largest tensor. */
 enum status weights_digest(struct comm_group *pipeline, const struct stage_list *list,
                            char hex[2 * SHA256_BYTES + 1], struct err *err);
-
-#endif

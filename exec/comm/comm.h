@@ -6,8 +6,7 @@
  * when the plan changes. Buffers are host memory. Sums add the ranks in a fixed order, so their
  * bits are the same on every run. One thread per process calls these functions. A rank that fails
  * where its peers cannot know ends the job by comm_fail(), so that no peer waits for ever. */
-#ifndef ELAPSE_EXEC_COMM_COMM_H
-#define ELAPSE_EXEC_COMM_COMM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -145,5 +144,3 @@ enum status comm_allreduce_start(const struct comm_group *group, float *values, 
                                  bool pairwise, struct comm_reduce *reduce, struct err *err);
 enum status comm_allreduce_test(struct comm_reduce *reduce, bool *done, struct err *err);
 enum status comm_allreduce_wait(struct comm_reduce *reduce, struct err *err);
-
-#endif

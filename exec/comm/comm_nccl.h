@@ -28,8 +28,7 @@
  *
  * The library is loaded on first use (elapse-nccl.so beside the program). Each rank writes NCCL's
  * log to a file of its own. Ranks that share a device get different values of NCCL_HOSTID. */
-#ifndef ELAPSE_EXEC_COMM_COMM_NCCL_H
-#define ELAPSE_EXEC_COMM_COMM_NCCL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -152,5 +151,3 @@ struct nccl_functions {
                        void *stream, bool *later, struct err *err);
     enum status (*check)(const struct nccl_device *device, struct err *err);
 };
-
-#endif

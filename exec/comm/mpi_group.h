@@ -1,7 +1,6 @@
 /* exec/comm/mpi_group.h - a group of ranks over MPI; private to comm_mpi.c, comm_mpi_sums.c
  * and comm_mpi_messages.c, of which each includes what it needs of the next ones. */
-#ifndef ELAPSE_EXEC_COMM_MPI_GROUP_H
-#define ELAPSE_EXEC_COMM_MPI_GROUP_H
+#pragma once
 
 #include <mpi.h>
 #include <stdint.h>
@@ -65,5 +64,3 @@ enum status mpi_failed(const char *call, int code, const char *file, int line, s
  * rank of the group, -1: all of them. */
 void mpi_put_request(struct comm_request *request, MPI_Request mpi, int64_t bytes,
                      const char *waits, const struct comm_group *group, int peer);
-
-#endif

@@ -5,8 +5,7 @@
  * eight busy processes on two cores an all-reduce of four ranks takes 32 ms. A thread that sleeps
  * keeps its place, and it takes 0.5 ms. So patience.c defines sched_yield() for the whole program: it
  * yields as long as yields are fast, and sleeps for a while after a yield that was not. */
-#ifndef ELAPSE_EXEC_COMM_PATIENCE_H
-#define ELAPSE_EXEC_COMM_PATIENCE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -25,5 +24,3 @@ void patience_end(struct patience *patience, int64_t now, int64_t yielded_ns);
 
 /* Calls of sched_yield() by this thread. */
 int64_t patience_calls(void);
-
-#endif

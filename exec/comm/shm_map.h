@@ -1,6 +1,5 @@
 /* exec/comm/shm_map.h - memory that the ranks of one machine share; private to exec/comm/. */
-#ifndef ELAPSE_EXEC_COMM_SHM_MAP_H
-#define ELAPSE_EXEC_COMM_SHM_MAP_H
+#pragma once
 
 #include <mpi.h>
 #include <stdbool.h>
@@ -20,5 +19,3 @@ enum status shm_agree(MPI_Comm comm, bool fine, bool *all_fine, struct err *err)
 
 /* Set err for a call of MPI that has failed. ERR_SYSTEM. */
 enum status shm_failed(const char *what, int code, struct err *err);
-
-#endif

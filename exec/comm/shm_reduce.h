@@ -4,8 +4,7 @@
  * Every rank owns one buffer in a common mapping and keeps its values there. A rank reads its
  * segment from all buffers, adds it up, and writes the sum into all buffers. Nothing else is
  * copied. The ranks wait for each other twice: for the values, and for the sums. */
-#ifndef ELAPSE_EXEC_COMM_SHM_REDUCE_H
-#define ELAPSE_EXEC_COMM_SHM_REDUCE_H
+#pragma once
 
 #include <mpi.h>
 #include <stdbool.h>
@@ -42,5 +41,3 @@ float *shm_reduce_buffer(const struct shm_reduce *reduce);
 void shm_reduce_start(struct shm_reduce *reduce, int64_t first, int64_t count, bool pairwise);
 bool shm_reduce_advance(struct shm_reduce *reduce);
 void shm_reduce_wait(struct shm_reduce *reduce); /* returns when the sum is done */
-
-#endif

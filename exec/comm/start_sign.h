@@ -3,12 +3,9 @@
  * In the folder that ELAPSE_STARTS names, a file "begun-PID" with a lock on it becomes "ready-PID".
  * Without that variable nothing happens. Files are empty, so that a limit of file sizes is no
  * obstacle. */
-#ifndef ELAPSE_EXEC_COMM_START_SIGN_H
-#define ELAPSE_EXEC_COMM_START_SIGN_H
+#pragma once
 
 /* Before MPI_Init(). */
 void start_sign_begin(void);
 /* After it. */
 void start_sign_ready(void);
-
-#endif

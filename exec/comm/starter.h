@@ -3,8 +3,7 @@
  *
  * A launcher of another MPI, or srun with a plugin that the MPI of this program does not speak,
  * starts N processes that do not know each other. Each would train the whole job alone. */
-#ifndef ELAPSE_EXEC_COMM_STARTER_H
-#define ELAPSE_EXEC_COMM_STARTER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,5 +20,3 @@ enum status starter_check_ranks(int64_t num_asked, int num_ranks, struct err *er
 
 /* Whether this process speaks for those that its launcher started with it. */
 bool starter_speaks(void);
-
-#endif

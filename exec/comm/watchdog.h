@@ -11,8 +11,7 @@
  * seconds; UNKNOWN_S before the third step of a plan. With ranks on other machines, whose posts
  * cannot be seen, it is at least UNKNOWN_S, and ALONE_S where no rank of this machine is in a step.
  * ELAPSE_STALL=TIME is a limit in place of these, ELAPSE_STALL=off none. */
-#ifndef ELAPSE_EXEC_COMM_WATCHDOG_H
-#define ELAPSE_EXEC_COMM_WATCHDOG_H
+#pragma once
 
 #include "exec/comm/comm.h"
 
@@ -26,5 +25,3 @@ void watchdog_begin(void (*fail)(const struct err *err));
  * have the memory or the thread for it. Collective over the message group. ERR_INPUT: ELAPSE_STALL
  * is no time. */
 enum status watchdog_start(const struct comm *comm, struct err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* exec/commands/exec_begin.h - how train, eval and predict begin: their weights, job and cores. */
-#ifndef ELAPSE_EXEC_COMMANDS_EXEC_BEGIN_H
-#define ELAPSE_EXEC_COMMANDS_EXEC_BEGIN_H
+#pragma once
 
 #include "exec/commands/exec_command.h"
 #include "exec/device/cores.h"
@@ -34,5 +33,3 @@ enum status exec_check(const struct call *call, const char *from, const char *db
 
 /* Divide the cores among the ranks. Collective. */
 enum status exec_bind(const struct call *call, int threads, struct cores *cores, struct err *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* exec/commands/exec_command.h - the commands of elapse-exec. exec_<name>.c holds one; the table of
  * all is in exec/main.c. */
-#ifndef ELAPSE_EXEC_COMMANDS_EXEC_COMMAND_H
-#define ELAPSE_EXEC_COMMANDS_EXEC_COMMAND_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -50,5 +49,3 @@ void exec_catch_signals(void (*handler)(int));
 struct json *exec_answer(const char *command);
 /* Print it as one line on stdout. */
 enum status exec_print(const struct json *json, struct err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* exec/commands/launch_words.h - what `elapse` tells elapse-exec of a start, in front of the command. */
-#ifndef ELAPSE_EXEC_COMMANDS_LAUNCH_WORDS_H
-#define ELAPSE_EXEC_COMMANDS_LAUNCH_WORDS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,5 +19,3 @@ struct launch_words {
 /* Read "-n RANKS [--check] [--call NAME] [--ended NS] [--restarted WHY] [--losses TEXT]" in front of
  * the command, and take them out of argv. */
 enum status launch_words_take(int *argc, char **argv, struct launch_words *words, struct err *err);
-
-#endif

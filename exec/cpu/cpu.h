@@ -3,8 +3,7 @@
  * Parallel loops run over tiles. The bounds of a tile depend on shapes only, every output element
  * is written by one tile, and sums over tiles are added in tile order. So results do not depend on
  * the number of threads. */
-#ifndef ELAPSE_EXEC_CPU_CPU_H
-#define ELAPSE_EXEC_CPU_CPU_H
+#pragma once
 
 #include "exec/base/backend.h"
 #include "exec/base/bf16.h"
@@ -145,5 +144,3 @@ CPU_FUNCTIONS(cpu_embed);
 CPU_FUNCTIONS(cpu_loss);
 CPU_FUNCTIONS(cpu_optim);
 #undef CPU_FUNCTIONS
-
-#endif

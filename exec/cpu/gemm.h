@@ -5,8 +5,7 @@
  * or NEON; elsewhere BLAS. Sums run over k in ascending blocks whose bounds depend on the shape
  * only. Blocking and packing follow Goto and van de Geijn, "Anatomy of High-Performance Matrix
  * Multiplication", ACM TOMS 34(3), 2008. */
-#ifndef ELAPSE_EXEC_CPU_GEMM_H
-#define ELAPSE_EXEC_CPU_GEMM_H
+#pragma once
 
 #include "exec/base/backend.h"
 
@@ -51,5 +50,3 @@ void gemm(struct backend *be, const struct gemm *g);
  * scratch: gemm_alone_bytes() bytes of the caller's, 64-byte aligned. */
 int64_t gemm_alone_bytes(int64_t m, int64_t n, int64_t k);
 void gemm_alone(const struct gemm *g, void *scratch);
-
-#endif

@@ -6,8 +6,7 @@
  * gemm.c's list. If its instructions do not exist on every machine, name them in the target
  * attribute of its functions, so that the file builds whatever the compiler's -march is, and test
  * for them in usable(). */
-#ifndef ELAPSE_EXEC_CPU_GEMM_KERNEL_H
-#define ELAPSE_EXEC_CPU_GEMM_KERNEL_H
+#pragma once
 
 #include "exec/base/backend.h"
 
@@ -56,5 +55,3 @@ extern const struct gemm_kernel *const gemm_kernels[];
  * returns both sizes to the first usable kernel. */
 const struct gemm_kernel *gemm_kernel(int elem_bytes);
 void gemm_kernel_set(const struct gemm_kernel *kernel);
-
-#endif

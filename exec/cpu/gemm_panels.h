@@ -4,8 +4,7 @@
  * A block of b is packed into panels of panel_b columns, and a block of a into panels of panel_a
  * rows. A panel stores, for each k in turn, one unit of every column (or row) side by side. A unit
  * is 4 bytes: one fp32, or a pair (k, k + 1) of bf16. */
-#ifndef ELAPSE_EXEC_CPU_GEMM_PANELS_H
-#define ELAPSE_EXEC_CPU_GEMM_PANELS_H
+#pragma once
 
 #include "exec/cpu/gemm_kernel.h"
 
@@ -64,5 +63,3 @@ void gemm_panels_pack(const struct gemm_kernel *kernel, const struct gemm_block 
 void gemm_panels_multiply(const struct gemm_kernel *kernel, const struct gemm_block *a,
                           const struct gemm_block *b, const void *packed, void *work, float alpha,
                           bool add, float *c, int64_t ldc);
-
-#endif

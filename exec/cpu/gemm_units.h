@@ -3,8 +3,7 @@
  *
  * A unit is what one 32-bit lane holds: a pair (k, k + 1) of bf16, as AVX512-BF16 and AMX need it,
  * or one fp32. Callers need a target attribute with AVX-512 F, BW and VL. */
-#ifndef ELAPSE_EXEC_CPU_GEMM_UNITS_H
-#define ELAPSE_EXEC_CPU_GEMM_UNITS_H
+#pragma once
 
 #include "exec/cpu/gemm_kernel.h"
 
@@ -112,5 +111,4 @@ GEMM_UNITS void floats_load(const struct gemm_block *b, int64_t first, int64_t k
     }
 }
 
-#endif
 #endif

@@ -1,8 +1,7 @@
 /* exec/cpu/vmath.h - exp, GELU, tanh and their derivatives in fp32, without branches, so that the
  * compiler can vectorise the loops that call them. tests/unit/exec/test_backend_cpu.c checks the errors
  * stated here. */
-#ifndef ELAPSE_EXEC_CPU_VMATH_H
-#define ELAPSE_EXEC_CPU_VMATH_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -111,5 +110,3 @@ static inline float vtanh(float x)
 {
     return 1.0f - 2.0f / (1.0f + vexp(2.0f * x));
 }
-
-#endif

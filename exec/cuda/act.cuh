@@ -2,8 +2,7 @@
  *
  * T is the dtype that results are stored in. For bf16, whose last bit is 2^-8, they use the
  * approximate instructions of the special-function unit. */
-#ifndef ELAPSE_EXEC_CUDA_ACT_CUH
-#define ELAPSE_EXEC_CUDA_ACT_CUH
+#pragma once
 
 #include "exec/cuda/elem.cuh"
 #include "exec/cuda/ptx.cuh"
@@ -83,5 +82,3 @@ template <int ACT, typename T> static __device__ __forceinline__ float act_grad_
     }
     return ACT == ACT_TANH ? 1.0f - x * x : 1.0f;
 }
-
-#endif

@@ -8,8 +8,7 @@
  * The backward visits each pair of tiles twice, once to sum dq in query order and once to sum dk
  * and dv in key order; once is enough if a block holds a whole head. No two blocks add to the same
  * element, so there are no atomics, and the bits are the same every time. */
-#ifndef ELAPSE_EXEC_CUDA_ATTENTION_PARTS_CUH
-#define ELAPSE_EXEC_CUDA_ATTENTION_PARTS_CUH
+#pragma once
 
 #include "exec/cuda/elem.cuh"
 
@@ -123,5 +122,3 @@ bool cuda_flash_whole_fits(struct backend *be, const struct attn_args *a);
  * not used. parts [n, 3, heads, head_dim] as for cuda_flash_backward(). */
 void cuda_flash_backward_whole(struct backend *be, const struct attn_args *a, float *parts,
                                int64_t num_samples);
-
-#endif

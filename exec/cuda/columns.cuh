@@ -2,8 +2,7 @@
  *
  * A block takes 32 V columns and a range of rows, a lane V neighbouring columns, a warp every
  * COLUMN_WARPS-th row. column_store() adds the warps in order, cuda_fold() the blocks. */
-#ifndef ELAPSE_EXEC_CUDA_COLUMNS_CUH
-#define ELAPSE_EXEC_CUDA_COLUMNS_CUH
+#pragma once
 
 #include "exec/cuda/elem.cuh"
 
@@ -77,5 +76,3 @@ static __device__ __forceinline__ void column_store(const float *sum, int64_t co
             parts[blockIdx.y * cols + at] = total;
     }
 }
-
-#endif

@@ -4,16 +4,11 @@
  * An allocation takes the first free piece that is large enough, so the same calls give the same
  * addresses. A released piece may be given out again at once, because all work is on one stream and
  * therefore in order. Slabs return to the driver at the end, or when a new slab does not fit. */
-#ifndef ELAPSE_EXEC_CUDA_CUDA_ARENA_H
-#define ELAPSE_EXEC_CUDA_CUDA_ARENA_H
+#pragma once
 
 #include <stdint.h>
 
 #include "partition/base/status.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct cuda_arena;
 
@@ -31,8 +26,3 @@ enum status cuda_arena_reserve(struct cuda_arena *arena, const int64_t *bytes, i
  */
 enum status cuda_arena_alloc(struct cuda_arena *arena, int64_t bytes, void **ptr, struct err *err);
 void cuda_arena_release(struct cuda_arena *arena, void *ptr); /* NULL is fine */
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -16,14 +16,9 @@
  * shape was only to be timed and cuDNN has no engine for it. A training run times nothing, so equal
  * shapes are served alike in every run and on every rank, unless one of these failures occurs. The
  * first use of a shape by cuDNN takes seconds and waits for the device. */
-#ifndef ELAPSE_EXEC_CUDA_CUDA_ATTENTION_PICK_H
-#define ELAPSE_EXEC_CUDA_CUDA_ATTENTION_PICK_H
+#pragma once
 
 #include "exec/cuda/cuda_internal.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define PICK_LSE 1e-3 /* tolerance, absolute plus relative */
 
@@ -36,8 +31,3 @@ void cuda_pick_free(struct cuda_pick *pick); /* call it before the arena is free
 
 /* Number of shapes that cuDNN serves so far, in one direction. For benchmarks and tests. */
 int cuda_pick_served(struct backend *be, bool backward);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

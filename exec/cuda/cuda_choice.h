@@ -6,14 +6,9 @@
  * answers from the profile store. If the backend tunes (a profiler runs), a problem without an
  * answer, or with one that the installed library does not accept, is timed at its first call and
  * the result is noted; choices() returns it. */
-#ifndef ELAPSE_EXEC_CUDA_CUDA_CHOICE_H
-#define ELAPSE_EXEC_CUDA_CUDA_CHOICE_H
+#pragma once
 
 #include "exec/cuda/cuda_internal.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct cuda_choices;
 
@@ -63,8 +58,3 @@ struct way {
  * long to raise its clocks. Waits for the device. */
 int cuda_choices_race(struct backend *be, struct way *ways, int num);
 #define WARM_UP_NS ((int64_t)200000000)
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -6,18 +6,13 @@
  * choice depends on shape, device and library version; nothing is timed. Elements are bf16. The
  * head_dim must be a multiple of 8, up to 128, and there is no dropout, because cuDNN's masks are
  * not those of exec/base/rng.h. */
-#ifndef ELAPSE_EXEC_CUDA_CUDA_CUDNN_H
-#define ELAPSE_EXEC_CUDA_CUDA_CUDNN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "exec/base/backend.h"
 #include "exec/cuda/cudnn_shape.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct CUstream_st; /* a cudaStream_t points to one */
 struct cuda_cudnn;
@@ -58,8 +53,3 @@ enum status cuda_cudnn_run(struct cuda_cudnn *cudnn, const struct cudnn_plan *pl
  * compiles its kernels; errors are those of making a plan. */
 enum status cuda_cudnn_try(const char *device, const struct sdpa_shape *shape,
                            int64_t *workspace_bytes, struct err *err);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -7,8 +7,7 @@
  * and v lie in one tensor [n, seq, 3, heads, head_dim], ctx in [n, seq, heads, head_dim], lse in
  * [n, heads, seq]. Tensors in memory and scalars have the uids of cudnn_shape.h; virtual tensors
  * have uids from FIRST_VIRTUAL on. */
-#ifndef ELAPSE_EXEC_CUDA_CUDA_CUDNN_GRAPH_H
-#define ELAPSE_EXEC_CUDA_CUDA_CUDNN_GRAPH_H
+#pragma once
 
 #include <cudnn.h>
 #include <stdbool.h>
@@ -56,5 +55,3 @@ struct cudnn_graph {
  * failed and failed_at say why. Clear the graph in either case. */
 bool cudnn_graph_sdpa(struct cudnn_graph *g, cudnnHandle_t handle, const struct sdpa_shape *shape);
 void cudnn_graph_clear(struct cudnn_graph *g);
-
-#endif

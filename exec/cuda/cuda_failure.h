@@ -2,8 +2,7 @@
  *
  * Calls of the backend's table return at once, so a failure is recorded and the next sync() reports
  * it. */
-#ifndef ELAPSE_EXEC_CUDA_CUDA_FAILURE_H
-#define ELAPSE_EXEC_CUDA_CUDA_FAILURE_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
@@ -46,5 +45,4 @@ enum status cuda_failed(struct err *err, const char *call, cudaError_t code, con
 
 #ifdef __cplusplus
 }
-#endif
 #endif

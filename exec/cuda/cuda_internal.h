@@ -4,8 +4,7 @@
  * Results are deterministic: no atomics on floats, and sums over blocks go through scratch in a
  * fixed order that depends on shapes only. Kernels compute in fp32 and round once, to nearest even,
  * when they store. */
-#ifndef ELAPSE_EXEC_CUDA_CUDA_INTERNAL_H
-#define ELAPSE_EXEC_CUDA_CUDA_INTERNAL_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -99,5 +98,4 @@ CUDA_FUNCTIONS(cuda_optim);                 /* sgd, adamw, lamb */
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -7,8 +7,7 @@
  * otherwise the library's first proposal. A plan lives as long as the backend, so a shape gives the
  * same bits on every call. Algorithms that may add partial products in a varying order are
  * excluded. */
-#ifndef ELAPSE_EXEC_CUDA_CUDA_MATMUL_H
-#define ELAPSE_EXEC_CUDA_CUDA_MATMUL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -47,5 +46,4 @@ void cuda_matmul_keep_busy(struct backend *be, int64_t ns);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

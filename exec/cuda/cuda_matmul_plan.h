@@ -1,8 +1,7 @@
 /* exec/cuda/cuda_matmul_plan.h - the plans of cuda_matmul.h; private to its three files.
  * cuda_matmul.c keeps plans by shape and calls the other two. cuda_matmul_plan.c makes and issues
  * them. cuda_matmul_tune.c finds the fastest by timing. */
-#ifndef ELAPSE_EXEC_CUDA_CUDA_MATMUL_PLAN_H
-#define ELAPSE_EXEC_CUDA_CUDA_MATMUL_PLAN_H
+#pragma once
 
 #include <cublasLt.h>
 
@@ -81,5 +80,3 @@ bool matmul_works_in_place(struct backend *be, const struct matmul_plan *e, cons
  * kernels may make plans, so the plan must be a copy. */
 bool matmul_beats(struct backend *be, const struct matmul_plan *e, const struct matmul *p,
                   matmul_apart *apart, const void *call);
-
-#endif

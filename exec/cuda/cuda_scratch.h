@@ -1,6 +1,5 @@
 /* exec/cuda/cuda_scratch.h - device memory for the kernels of one call; private to exec/cuda/. */
-#ifndef ELAPSE_EXEC_CUDA_CUDA_SCRATCH_H
-#define ELAPSE_EXEC_CUDA_CUDA_SCRATCH_H
+#pragma once
 
 #include "exec/cuda/cuda_internal.h"
 
@@ -20,5 +19,4 @@ void cuda_scratch_drop(struct cuda_backend *cuda);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

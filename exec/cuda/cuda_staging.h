@@ -5,17 +5,12 @@
  * cuda_staging_out() starts the transfer into the ring, and the bytes reach the caller's memory at
  * the next sync. Memory from cuda_staging_pin() is transferred directly; its contents must not
  * change until a sync, or until an event recorded after the copy. */
-#ifndef ELAPSE_EXEC_CUDA_CUDA_STAGING_H
-#define ELAPSE_EXEC_CUDA_CUDA_STAGING_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 
 #include "partition/base/status.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct cuda_staging;
 
@@ -35,8 +30,3 @@ void cuda_staging_flush(struct cuda_staging *staging);
 enum status cuda_staging_pin(struct cuda_staging *staging, int64_t bytes, void **ptr,
                              struct err *err);
 void cuda_staging_unpin(struct cuda_staging *staging, void *ptr); /* NULL is fine */
-
-#ifdef __cplusplus
-}
-#endif
-#endif

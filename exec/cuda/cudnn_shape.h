@@ -1,6 +1,5 @@
 /* exec/cuda/cudnn_shape.h - the attention that cuDNN can serve: its shape and its tensors. */
-#ifndef ELAPSE_EXEC_CUDA_CUDNN_SHAPE_H
-#define ELAPSE_EXEC_CUDA_CUDNN_SHAPE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,5 +32,3 @@ enum sdpa_uid {
     SDPA_CAUSAL_BIAS,
     SDPA_NUM_UIDS,
 };
-
-#endif

@@ -4,8 +4,7 @@
  *   CUDA_DTYPE(be, T, { CUDA_LAUNCH((kernel<T>), ...); })   T is float or __nv_bfloat16, according
  * to the backend's element type CUDA_CASE(name, value, { ... })   one case of a switch over a
  * template argument; inside, `name` is the constant `value` */
-#ifndef ELAPSE_EXEC_CUDA_ELEM_CUH
-#define ELAPSE_EXEC_CUDA_ELEM_CUH
+#pragma once
 
 #include <cuda_bf16.h>
 #include <string.h>
@@ -189,5 +188,3 @@ static __device__ __forceinline__ float drop_apply(const struct drop_args &d, ui
 {
     return rng_bits(row_key, index) >= d.limit ? x * d.up : 0.0f;
 }
-
-#endif

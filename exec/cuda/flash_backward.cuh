@@ -5,8 +5,7 @@
  * A warp owns 16 MT rows of one side (keys or queries) and walks over tiles of the other side. With
  * P = exp(scale S - lse) and dS = P (dP - delta), P^T and dS^T come out of the products as A
  * fragments. */
-#ifndef ELAPSE_EXEC_CUDA_FLASH_BACKWARD_CUH
-#define ELAPSE_EXEC_CUDA_FLASH_BACKWARD_CUH
+#pragma once
 
 #include "exec/cuda/flash_tile.cuh"
 
@@ -231,5 +230,3 @@ store_dkdv(const struct attn_args &a, const struct attn_place &p, const float (*
     tile_store<D, MT>(dk, scale, k_rows, 0, out, p.qkv_row, key_first, a.seq);
     tile_store<D, MT>(dv, up, v_rows, 0, out + p.ctx_row, p.qkv_row, key_first, a.seq);
 }
-
-#endif

@@ -5,8 +5,7 @@
  * is a multiple of 128 bytes, chunk c of row r is at position c ^ (r & 7). Otherwise (64 or 192
  * bytes) two rows share a line of 128 bytes, and chunk c is at c ^ (r / 2 & 3). All rows that a
  * lane reads have the same r & 7, so its permutation is one constant. */
-#ifndef ELAPSE_EXEC_CUDA_FLASH_TILE_CUH
-#define ELAPSE_EXEC_CUDA_FLASH_TILE_CUH
+#pragma once
 
 #include "exec/cuda/attention_parts.cuh"
 #include "exec/cuda/ptx.cuh"
@@ -144,5 +143,3 @@ static inline bool flash_fits(struct backend *be, const struct attn_args *a)
         FLASH_DIM(96, a, LAUNCH)                                                                   \
         FLASH_DIM(128, a, LAUNCH)                                                                  \
     }
-
-#endif

@@ -10,8 +10,7 @@
  *
  * Kernels must not assume that a warp runs in step without *_sync, and use inline PTX only through
  * ptx.cuh. */
-#ifndef ELAPSE_EXEC_CUDA_LAUNCH_CUH
-#define ELAPSE_EXEC_CUDA_LAUNCH_CUH
+#pragma once
 
 #include "exec/cuda/cuda_internal.h"
 
@@ -36,4 +35,3 @@
               "cudaFuncSetAttribute(" #kernel ")", __FILE__, __LINE__)
 
 #endif /* ELAPSE_CUDASIM */
-#endif

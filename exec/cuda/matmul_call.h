@@ -1,6 +1,5 @@
 /* exec/cuda/matmul_call.h - a matrix product with its epilogue, as kernels ask for it. */
-#ifndef ELAPSE_EXEC_CUDA_MATMUL_CALL_H
-#define ELAPSE_EXEC_CUDA_MATMUL_CALL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -37,5 +36,3 @@ struct matmul {
 /* Computes a product with its epilogue in separate kernels. Output for p->d goes to `d` (rows ldd
  * apart); output for p->bias_grad is added to `bias_grad`. */
 typedef void matmul_apart(struct backend *be, const void *call, void *d, float *bias_grad);
-
-#endif

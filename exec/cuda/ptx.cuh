@@ -12,8 +12,7 @@
  *     lane 8 m + r passes the address of row r of matrix m; to[m] = elements [g][2t, 2t+1] of
  *     matrix m. ldmatrix_x4_trans: elements [2t, 2t+1][g].
  * (PTX ISA, "Matrix Fragments for mma.m16n8k16", "ldmatrix".) */
-#ifndef ELAPSE_EXEC_CUDA_PTX_CUH
-#define ELAPSE_EXEC_CUDA_PTX_CUH
+#pragma once
 
 #ifndef ELAPSE_CUDASIM
 
@@ -92,4 +91,3 @@ static __device__ __forceinline__ float rcp_approx(float x)
 }
 
 #endif /* ELAPSE_CUDASIM */
-#endif

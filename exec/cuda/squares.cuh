@@ -1,8 +1,7 @@
 /* exec/cuda/squares.cuh - sums of squares by parts of a tensor: a block takes SQUARE_PART elements,
  * a thread four neighbours at a time; cuda_add_squares() adds the parts. Every kernel that sums
  * squares uses these functions, so that the bits are the same wherever it is done. */
-#ifndef ELAPSE_EXEC_CUDA_SQUARES_CUH
-#define ELAPSE_EXEC_CUDA_SQUARES_CUH
+#pragma once
 
 #include "exec/cuda/elem.cuh"
 
@@ -46,5 +45,3 @@ static __device__ __forceinline__ void square_store(double sum, double *parts)
     if (tid == 0)
         parts[blockIdx.x] = shared[0];
 }
-
-#endif

@@ -7,8 +7,7 @@
  *
  * What counts in the loss is what the template puts in {% generation %}; without that statement, the
  * contents of messages whose role is assistant, and the special token that directly follows each. */
-#ifndef ELAPSE_EXEC_DATA_CHAT_H
-#define ELAPSE_EXEC_DATA_CHAT_H
+#pragma once
 
 #include "exec/data/tokenizer.h"
 #include "profiles/json/json.h"
@@ -29,5 +28,3 @@ bool chat_has_date(const struct chat *chat); /* the template writes today's date
  * {% generation %}, because what counts of them is not known. */
 enum status chat_tokens(const struct chat *chat, const struct json *row, struct token_list *tokens,
                         struct err *err);
-
-#endif

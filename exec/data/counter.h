@@ -1,8 +1,7 @@
 /* exec/data/counter.h - random numbers of exec/data/, drawn by counter: a key and an index give the
  * same number on every rank, for every K and R, in any order of calls. Built on exec/base/rng.h.
  * Pure, O(1). */
-#ifndef ELAPSE_EXEC_DATA_COUNTER_H
-#define ELAPSE_EXEC_DATA_COUNTER_H
+#pragma once
 
 #include <stdint.h>
 
@@ -23,5 +22,3 @@ static inline double counter_unit(uint64_t key, uint64_t index)
 {
     return (double)(counter_bits(key, index) >> 11) * 0x1p-53;
 }
-
-#endif

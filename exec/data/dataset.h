@@ -4,8 +4,7 @@
  * the same every time, in any order of calls and from any thread. Opening a dataset checks every
  * file as a whole (sizes, label ranges), so that training does not stop in the middle over a bad
  * record. Pictures take long, so the ranks check them together after that (exec/run/data_check.h). */
-#ifndef ELAPSE_EXEC_DATA_DATASET_H
-#define ELAPSE_EXEC_DATA_DATASET_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -151,5 +150,3 @@ struct bert_tokens {
  * the model. ERR_INPUT: it is no WordPiece, or a special token is missing; errors of
  * tokenizer_open(). The caller frees the tokenizer. */
 enum status dataset_wordpiece(const struct job *job, struct bert_tokens *bert, struct err *err);
-
-#endif

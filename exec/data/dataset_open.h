@@ -1,6 +1,5 @@
 /* exec/data/dataset_open.h - the dataset that a job names, by the reader of its kind. */
-#ifndef ELAPSE_EXEC_DATA_DATASET_OPEN_H
-#define ELAPSE_EXEC_DATA_DATASET_OPEN_H
+#pragma once
 
 #include "exec/data/dataset.h"
 
@@ -13,5 +12,3 @@ enum status dataset_open(const struct job *job, struct dataset *dataset, struct 
 /* For weights that may have rules for pictures beside them (preprocess.h); weights NULL: dataset_open(). */
 enum status dataset_open_for(const struct job *job, const char *weights, struct dataset *dataset,
                              struct err *err);
-
-#endif

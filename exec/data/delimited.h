@@ -2,8 +2,7 @@
  *
  * A field in quotes may hold separators, line ends and doubled quotes. Lines end with LF or CRLF.
  * Empty lines are passed over. Pure, but it changes the text: fields are unquoted in place. */
-#ifndef ELAPSE_EXEC_DATA_DELIMITED_H
-#define ELAPSE_EXEC_DATA_DELIMITED_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,5 +27,3 @@ struct delimited {
  * a closing quote, more than 4,096 fields; the message has the line and begins with `what`. */
 enum status delimited_next(struct delimited *reader, const char *what, bool *more, struct err *err);
 void delimited_clear(struct delimited *reader);
-
-#endif

@@ -1,6 +1,5 @@
 /* exec/data/image_decoders.h - decoders of single formats, for image_file.c only. */
-#ifndef ELAPSE_EXEC_DATA_IMAGE_DECODERS_H
-#define ELAPSE_EXEC_DATA_IMAGE_DECODERS_H
+#pragma once
 
 #include <stdio.h>
 
@@ -10,5 +9,3 @@
 enum status image_read_bmp(FILE *in, const char *path, struct pixels *pixels, struct err *err);
 /* ERR_INPUT if the program was built without libwebp, too. */
 enum status image_read_webp(FILE *in, const char *path, struct pixels *pixels, struct err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* exec/data/image_file.h - decodes one JPEG, PNG, BMP or WebP file to RGB bytes, and scales it. */
-#ifndef ELAPSE_EXEC_DATA_IMAGE_FILE_H
-#define ELAPSE_EXEC_DATA_IMAGE_FILE_H
+#pragma once
 
 #include "exec/data/pixels.h"
 
@@ -20,5 +19,3 @@ enum status image_read(const char *path, struct pixels *pixels, struct err *err)
  * planes of values 0..255. Shrinking uses a triangle filter as wide as the scale, which prevents
  * aliasing; enlarging is bilinear. ERR_NOMEM. O(side * (side + height) * scale). */
 enum status image_square(const struct pixels *pixels, int side, float *planes, struct err *err);
-
-#endif

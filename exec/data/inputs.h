@@ -1,7 +1,6 @@
 /* exec/data/inputs.h - inputs of `elapse predict`: pictures, texts or tables without labels, read
  * as the training data were. */
-#ifndef ELAPSE_EXEC_DATA_INPUTS_H
-#define ELAPSE_EXEC_DATA_INPUTS_H
+#pragma once
 
 #include "exec/data/dataset.h"
 #include "partition/base/options.h"
@@ -31,5 +30,3 @@ void inputs_clear(struct inputs *inputs); /* safe twice */
  * file is the sample. NULL: it is one of the texts. */
 const char *inputs_place(const struct dataset *dataset, const struct inputs *inputs, int64_t id,
                          int64_t *row);
-
-#endif

@@ -9,8 +9,7 @@
  * tests/reference/chats_peer.py compares texts and tokens with both.
  *
  * Each byte of a rendered text knows whose it is, so that only an assistant's words count in the loss. */
-#ifndef ELAPSE_EXEC_DATA_JINJA_H
-#define ELAPSE_EXEC_DATA_JINJA_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,5 +44,3 @@ void jinja_text_clear(struct jinja_text *text);
  * more than 10^7 steps or 256 MiB. *text must be zeroed or cleared. */
 enum status jinja_render(const struct jinja *jinja, const struct json *variables,
                          struct jinja_text *text, struct err *err);
-
-#endif

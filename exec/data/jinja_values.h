@@ -1,8 +1,7 @@
 /* exec/data/jinja_values.h - values of chat templates, in one block of memory per render, and what
  * filters, tests and methods make of them; private to jinja.c. A failure leaves by longjmp(), since
  * all memory goes with the machine. */
-#ifndef ELAPSE_EXEC_DATA_JINJA_VALUES_H
-#define ELAPSE_EXEC_DATA_JINJA_VALUES_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdbool.h>
@@ -124,5 +123,3 @@ const struct named *find_named(unsigned use, struct text name);
 /* Fails for arguments that it does not take. */
 struct value value_call(struct machine *m, const struct named *named, const struct value *of,
                         const struct args *args);
-
-#endif

@@ -3,8 +3,7 @@
  * A loader holds two batches: the one in use, and the next one, which its own threads fill
  * meanwhile. The sampler decides which samples a batch holds, and the dataset makes them, so a
  * batch is the same whether it was prefetched or not. */
-#ifndef ELAPSE_EXEC_DATA_LOADER_H
-#define ELAPSE_EXEC_DATA_LOADER_H
+#pragma once
 
 #include "exec/data/dataset.h"
 #include "exec/data/sampler.h"
@@ -58,5 +57,3 @@ enum status loader_next(struct loader *loader, struct err *err); /* loader may b
  * if it asks for the step that follows. The batch stays valid until then. NULL: it is not ready, or
  * nothing is prefetched. */
 const struct batch *loader_peek(struct loader *loader); /* NULL is fine */
-
-#endif

@@ -3,8 +3,7 @@
  *
  * The reference tokenizers look for special tokens ([SEP], <|endoftext|>) first, and cut only the
  * text between them into pieces. Where two begin at one place, the longest counts. */
-#ifndef ELAPSE_EXEC_DATA_MARKERS_H
-#define ELAPSE_EXEC_DATA_MARKERS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -40,5 +39,3 @@ struct tokenizer_config {
  * the settings, and the added tokens with their ids. ERR_INPUT: a file is malformed. */
 enum status tokenizer_config_read(const char *vocab_path, struct tokenizer_config *config,
                                   struct markers *markers, struct err *err);
-
-#endif

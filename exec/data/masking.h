@@ -4,8 +4,7 @@
  * The choice is drawn from (seed, split, epoch, sample): training samples show different masks in
  * each epoch, test samples always the same masks, and a resumed run shows the masks that the first
  * run would have shown. Pure. */
-#ifndef ELAPSE_EXEC_DATA_MASKING_H
-#define ELAPSE_EXEC_DATA_MASKING_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -37,5 +36,3 @@ static inline bool masking_next(struct masking *m)
     m->wanted--;
     return true;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* exec/data/pattern.h - regular expressions of tokenizer files, by PCRE2 with Unicode properties. */
-#ifndef ELAPSE_EXEC_DATA_PATTERN_H
-#define ELAPSE_EXEC_DATA_PATTERN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,5 +31,3 @@ enum status pattern_search(const struct pattern *pattern, const char *text, size
 enum status pattern_next(struct pattern_search *search, bool *found, size_t *first, size_t *end,
                          struct err *err);
 void pattern_search_clear(struct pattern_search *search);
-
-#endif

@@ -4,8 +4,7 @@
  * the order of their classes. The probe's samples are held out of training, unless data.valid says
  * otherwise. All choices follow from train.seed and the number of samples alone, so every rank
  * makes the same. */
-#ifndef ELAPSE_EXEC_DATA_PICKS_H
-#define ELAPSE_EXEC_DATA_PICKS_H
+#pragma once
 
 #include "exec/data/dataset.h"
 
@@ -13,5 +12,3 @@
  * Adds notes about what was chosen. A source without test samples gives a tenth of its training
  * samples to the test. ERR_INPUT: more samples are asked for than there are. */
 enum status picks_make(const struct job *job, struct dataset *dataset, struct err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* exec/data/pixels.h - a decoded picture, and the largest size that is read. */
-#ifndef ELAPSE_EXEC_DATA_PIXELS_H
-#define ELAPSE_EXEC_DATA_PIXELS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -25,5 +24,3 @@ static inline enum status pixels_check_size(const char *path, int64_t width, int
                        IMAGE_MAX_SIDE, (long long)width, (long long)height);
     return OK;
 }
-
-#endif

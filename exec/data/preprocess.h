@@ -3,8 +3,7 @@
  *
  * A picture is scaled, its middle is cut out, and a byte p becomes (p * factor - mean) / deviation.
  * Values are within one level of 255 of those of transformers' image processors. */
-#ifndef ELAPSE_EXEC_DATA_PREPROCESS_H
-#define ELAPSE_EXEC_DATA_PREPROCESS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -40,5 +39,3 @@ enum status preprocess_check(const struct preprocess *rules, const char *path,
  * ERR_NOMEM. */
 enum status preprocess_apply(const struct preprocess *rules, const struct pixels *pixels, int side,
                              float *planes, struct err *err);
-
-#endif

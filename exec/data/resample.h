@@ -1,6 +1,5 @@
 /* exec/data/resample.h - scales a picture with the filters of Pillow, to the same bytes. */
-#ifndef ELAPSE_EXEC_DATA_RESAMPLE_H
-#define ELAPSE_EXEC_DATA_RESAMPLE_H
+#pragma once
 
 #include "exec/data/pixels.h"
 
@@ -19,5 +18,3 @@ enum resample {
  * caller's to free. */
 enum status resample(const struct pixels *from, int width, int height, enum resample filter,
                      struct pixels *to, struct err *err);
-
-#endif

@@ -6,8 +6,7 @@
  * sample is used exactly once an epoch; therefore the last step of an epoch may be short, and its
  * micro-batches short or empty. If the global batch changes during an epoch, the run continues with a
  * sampler that starts where the last one stopped (origin). Pure; threads may share a sampler. */
-#ifndef ELAPSE_EXEC_DATA_SAMPLER_H
-#define ELAPSE_EXEC_DATA_SAMPLER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -58,5 +57,3 @@ int64_t sampler_microbatch(const struct sampler *sampler, int64_t step_in_epoch,
 /* The sample id at a position of an epoch. For each (seed, epoch) it is a bijection on [0,
  * num_samples). Expected O(1): at most 4 evaluations of the cipher on average. */
 int64_t sampler_id(const struct sampler *sampler, int64_t epoch, int64_t position);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * A sample is one window of a context, and a question has one or more windows. An evaluation keeps
  * the best span of each question over its windows and scores the text of that span. */
-#ifndef ELAPSE_EXEC_DATA_SQUAD_H
-#define ELAPSE_EXEC_DATA_SQUAD_H
+#pragma once
 
 #include "exec/data/dataset.h"
 
@@ -32,5 +31,3 @@ void squad_context(const struct dataset *dataset, enum split split, int64_t samp
 /* The bytes of the context after a span. false: the span is not inside the context. */
 bool squad_text(const struct dataset *dataset, const struct span *span, enum split split,
                 const char **text, int *bytes);
-
-#endif

@@ -11,8 +11,7 @@
  * rest of a window begins the next. No token sees another document. A text that is longer than a window
  * continues in the next one; of a longer prompt or chat the end is left out, and a note says of how
  * many. */
-#ifndef ELAPSE_EXEC_DATA_TEXT_LINES_H
-#define ELAPSE_EXEC_DATA_TEXT_LINES_H
+#pragma once
 
 #include "exec/data/dataset.h"
 
@@ -20,5 +19,3 @@
 bool text_lines_at(const char *path);
 /* Opens as the readers of dataset.h do. ERR_INPUT names file and line. O(tokens) memory. */
 enum status text_lines_open(const struct job *job, struct dataset *dataset, struct err *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* exec/data/text_pairs.h - rows of one or two texts as tokens, and a class: what a BERT that
  * classifies reads (tsv.c, table.c). */
-#ifndef ELAPSE_EXEC_DATA_TEXT_PAIRS_H
-#define ELAPSE_EXEC_DATA_TEXT_PAIRS_H
+#pragma once
 
 #include "exec/data/dataset.h"
 
@@ -28,5 +27,3 @@ enum status text_pairs_open(const struct job *job, struct dataset *dataset, stru
 /* Add a row of tokens, of which the first num_first are the first text's. Amortised O(tokens). */
 enum status text_pairs_add(struct pair_list *list, const struct token_list *tokens,
                            int64_t num_first, int32_t label, struct err *err);
-
-#endif

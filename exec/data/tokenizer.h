@@ -14,8 +14,7 @@
  * Replace ByteFallback Fuse Strip Metaspace WordPiece (whose tokens stay as they are spelled);
  * Sequence of each. A file with another step is refused by its name. An open tokenizer does not
  * change, and any thread may encode. */
-#ifndef ELAPSE_EXEC_DATA_TOKENIZER_H
-#define ELAPSE_EXEC_DATA_TOKENIZER_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -64,5 +63,3 @@ size_t tokenizer_bytes(const struct tokenizer *tokenizer, int32_t id, char *byte
                        bool *special);
 /* Whether the first token of a text leaves out its leading space. */
 bool tokenizer_strips(const struct tokenizer *tokenizer);
-
-#endif

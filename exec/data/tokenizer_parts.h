@@ -1,7 +1,6 @@
 /* exec/data/tokenizer_parts.h - a tokenizer in memory: filled by tokenizer.c and vocab_files.c, followed
  * by tokenizer_encode.c; private to them. Normal forms, and bytes as characters. */
-#ifndef ELAPSE_EXEC_DATA_TOKENIZER_PARTS_H
-#define ELAPSE_EXEC_DATA_TOKENIZER_PARTS_H
+#pragma once
 
 #include "exec/data/markers.h"
 #include "exec/data/pattern.h"
@@ -143,5 +142,3 @@ int byte_of_char(uint32_t code);   /* -1: it stands for none */
 /* Apply the normalizer to a text; the caller clears *out, which must be zeroed. */
 enum status tokenizer_normalize(const struct tokenizer *tokenizer, struct span text,
                                 struct buffer *out, struct err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* exec/data/unicode.h - classes and folding of code points, for tokenizers. Pure; O(1). */
-#ifndef ELAPSE_EXEC_DATA_UNICODE_H
-#define ELAPSE_EXEC_DATA_UNICODE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,5 +32,3 @@ int unicode_fold(uint32_t code, uint32_t to[UNICODE_FOLD_MAX]);
  * trained on the ids that `tokenizers` gives. Found by trying all code points alone and beside marks
  * of other combining classes. */
 bool unicode_without_forms(uint32_t code);
-
-#endif

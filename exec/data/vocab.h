@@ -2,8 +2,7 @@
  *
  * Keys are bytes; the table copies them into one block. Any thread may look up; only one may
  * insert, and none may look up meanwhile. */
-#ifndef ELAPSE_EXEC_DATA_VOCAB_H
-#define ELAPSE_EXEC_DATA_VOCAB_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -54,5 +53,3 @@ enum status data_read_file(const char *path, int64_t limit, char **bytes, int64_
 /* The same, for UTF-8 text: a byte order mark is left out, and one of UTF-16 is ERR_INPUT. */
 enum status data_read_text(const char *path, int64_t limit, char **text, int64_t *num_bytes,
                            struct err *err);
-
-#endif

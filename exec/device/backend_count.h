@@ -3,8 +3,7 @@
  * Stages and a runtime that are made on it show how much device memory they will take, before any
  * is taken. So the formulas for sizes exist once. It has the functions that come before the kernels
  * in the table, up to round(), and they do nothing. Kernels and optional functions are NULL. */
-#ifndef ELAPSE_EXEC_DEVICE_BACKEND_COUNT_H
-#define ELAPSE_EXEC_DEVICE_BACKEND_COUNT_H
+#pragma once
 
 #include "exec/base/backend.h"
 
@@ -14,5 +13,3 @@ enum status backend_count_new(const struct backend *like, struct backend **count
 
 /* The sizes asked for so far, in order; borrowed. */
 const int64_t *backend_count_pieces(const struct backend *count, int64_t *num);
-
-#endif

@@ -1,7 +1,6 @@
 /* exec/device/choices.h - hands the choices of a GPU's libraries (choose() of exec/base/backend.h)
  * from the profile store to all ranks, and back into the store. */
-#ifndef ELAPSE_EXEC_DEVICE_CHOICES_H
-#define ELAPSE_EXEC_DEVICE_CHOICES_H
+#pragma once
 
 #include "exec/base/backend.h"
 #include "exec/comm/comm.h"
@@ -18,5 +17,3 @@ enum status choices_give(const struct comm *comm, struct store *store,
 /* Write the choices that the backend made by timing into the store (NULL: nowhere). */
 enum status choices_keep(struct store *store, const struct profile_info *present,
                          struct backend *be, struct err *err);
-
-#endif

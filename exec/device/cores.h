@@ -1,6 +1,5 @@
 /* exec/device/cores.h - which cores a rank runs on, and with how many threads. */
-#ifndef ELAPSE_EXEC_DEVICE_CORES_H
-#define ELAPSE_EXEC_DEVICE_CORES_H
+#pragma once
 
 #include <sched.h>
 #include <stdbool.h>
@@ -32,5 +31,3 @@ int cores_beside(const struct cores *cores, bool on_device);
 
 /* Give the calling thread all available cores again. */
 enum status cores_release(const struct cores *cores, struct err *err);
-
-#endif

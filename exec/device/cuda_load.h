@@ -1,7 +1,6 @@
 /* exec/device/cuda_load.h - calls the functions of exec/cuda/ in the plugin
  * (exec/base/plugin.h). */
-#ifndef ELAPSE_EXEC_DEVICE_CUDA_LOAD_H
-#define ELAPSE_EXEC_DEVICE_CUDA_LOAD_H
+#pragma once
 
 #include "exec/base/cuda.h"
 
@@ -9,5 +8,3 @@
 struct backend *cuda_load_backend(const struct cuda_spec *spec, struct err *err);
 enum status cuda_load_device_info(int device, struct cuda_device *info, struct err *err);
 int cuda_load_num_devices(void); /* 0 also where the plugin cannot be loaded */
-
-#endif

@@ -1,8 +1,7 @@
 /* exec/device/device_info.h - describes machine and device, for profiles, summaries and the
  * planner.
  */
-#ifndef ELAPSE_EXEC_DEVICE_DEVICE_INFO_H
-#define ELAPSE_EXEC_DEVICE_DEVICE_INFO_H
+#pragma once
 
 #include "exec/device/cores.h"
 #include "partition/plan/job.h"
@@ -18,5 +17,3 @@ enum status device_describe(enum device_kind device, const struct cores *cores,
  * without such data it is the data centre part of its generation. major: of the compute capability.
  */
 const char *device_gpu_kind(const char *name, int major);
-
-#endif

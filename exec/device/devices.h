@@ -3,8 +3,7 @@
  * The wing device/ stands between the backends (exec/cpu/, exec/cuda/) and those who train or
  * measure: it makes a backend, loads the CUDA one from its shared object, describes the machine,
  * shares out cores, and hands the choices of GPU libraries from the profile store to all ranks. */
-#ifndef ELAPSE_EXEC_DEVICE_DEVICES_H
-#define ELAPSE_EXEC_DEVICE_DEVICES_H
+#pragma once
 
 #include "exec/base/backend.h"
 
@@ -20,5 +19,3 @@ struct backend_spec {
  * (this machine or build lacks the device or the dtype), ERR_NOMEM. Released with backend_free().
  */
 struct backend *backend_new(const struct backend_spec *spec, struct err *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* exec/device/doctor.h - what `elapse doctor` asks a rank: libraries, GPUs, the way between two
  * ranks. */
-#ifndef ELAPSE_EXEC_DEVICE_DOCTOR_H
-#define ELAPSE_EXEC_DEVICE_DOCTOR_H
+#pragma once
 
 #include "exec/comm/comm.h"
 #include "profiles/json/json.h"
@@ -15,5 +14,3 @@ void doctor_facts(struct json *object);
 /* Messages between ranks 0 and 1 and back: add latency_ns (half of the median round trip of 8
  * bytes) and bytes_per_s (of 4 MiB). Collective; other ranks only wait. ERR_INPUT: one rank. */
 enum status doctor_ping(const struct comm *comm, struct json *object, struct err *err);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * profile_request.c is the command, measure_machine.c has the phases, layer_costs.c times layers,
  * link_costs.c messages and sums, host_costs.c input, cache, copies and launches. */
-#ifndef ELAPSE_EXEC_MEASURE_MEASURE_H
-#define ELAPSE_EXEC_MEASURE_MEASURE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -47,5 +46,3 @@ void measure_stop(void);
 enum status measure_machine(const struct comm *comm, const struct cores *cores,
                             const struct model *model, const struct measure_options *options,
                             struct profile *profile, struct err *err);
-
-#endif

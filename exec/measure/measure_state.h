@@ -2,8 +2,7 @@
  *
  * Device times come from events; clock_now_ns() times only the host's own work. Each function adds
  * its rows to the profile. */
-#ifndef ELAPSE_EXEC_MEASURE_MEASURE_STATE_H
-#define ELAPSE_EXEC_MEASURE_MEASURE_STATE_H
+#pragma once
 
 #include "exec/base/backend.h"
 #include "exec/measure/measure.h"
@@ -59,5 +58,3 @@ double measure_clock_ns(struct measure *m);
 void measure_clock_mark(struct measure *m);
 double measure_clock_since_mark_ns(struct measure *m);
 void measure_fill_normal(float *values, int64_t n, uint64_t key);
-
-#endif

@@ -1,7 +1,6 @@
 /* exec/measure/profile_request.h - `elapse profile`: measure this machine, keep the profile in the
  * store, and print how far it can be relied on. And what `elapse train` measures before a long run. */
-#ifndef ELAPSE_EXEC_MEASURE_PROFILE_REQUEST_H
-#define ELAPSE_EXEC_MEASURE_PROFILE_REQUEST_H
+#pragma once
 
 #include "exec/measure/measure.h"
 
@@ -24,5 +23,3 @@ enum status profile_request_run(struct profile_request *q, const struct comm *co
 enum status profile_for_run(const struct comm *comm, const struct cores *cores,
                             const struct job *job, int64_t samples, const char *db,
                             struct err *err);
-
-#endif

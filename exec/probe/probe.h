@@ -12,8 +12,7 @@
  * frozen prefix, until the plan changes, and that of the row's first candidate. The weights of the
  * last window's end are the lagged ones of this window, so its outputs serve as the lagged ones
  * too. Later forwards begin there. */
-#ifndef ELAPSE_EXEC_PROBE_PROBE_H
-#define ELAPSE_EXEC_PROBE_PROBE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -44,5 +43,3 @@ enum status probe_write(struct trainer *t, struct err *err);
 
 /* Add what was measured and what it cost to the summary. */
 void probe_json(const struct trainer *t, struct json *root);
-
-#endif

@@ -1,6 +1,5 @@
 /* exec/probe/probe_pass.h - forward passes over the probe, and means over their blocks. */
-#ifndef ELAPSE_EXEC_PROBE_PROBE_PASS_H
-#define ELAPSE_EXEC_PROBE_PROBE_PASS_H
+#pragma once
 
 #include "exec/trainer/trainer_state.h"
 
@@ -37,5 +36,3 @@ double probe_mean(const struct probe_blocks *blocks);
  * of sums. With one block nothing is known, so the error is as large as the value. */
 void probe_combine(const struct probe_blocks *const *passes, const double *weight, int num_passes,
                    double *value, double *se);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Written by ourselves: the format is TFRecord (length, masked CRC-32C, data, masked CRC-32C) around
  * protocol buffers of two messages with five fields. Rank 0 only. */
-#ifndef ELAPSE_EXEC_RECORD_EVENT_FILE_H
-#define ELAPSE_EXEC_RECORD_EVENT_FILE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -27,5 +26,3 @@ void event_file_close(struct event_file *file); /* NULL is fine */
 
 /* CRC-32C (Castagnoli) of bytes; public for the tests. */
 uint32_t crc32c(const void *data, size_t size);
-
-#endif

@@ -5,8 +5,7 @@
  * From ROWS_WAIT_BYTES on, rows of steps and ops go into a second store of equal form,
  * run-waiting.db beside run.db. At the end of the run the others follow, and all come back from
  * there if they can. What neither store takes is dropped and counted. Rank 0 only. */
-#ifndef ELAPSE_EXEC_RECORD_RECORD_ROWS_H
-#define ELAPSE_EXEC_RECORD_RECORD_ROWS_H
+#pragma once
 
 #include "profiles/store/record.h"
 
@@ -38,5 +37,3 @@ void record_rows_finish(struct record_rows *rows, int64_t total_ns, int patience
 
 /* Write what waits, and close the stores. NULL is fine. */
 void record_rows_free(struct record_rows *rows);
-
-#endif

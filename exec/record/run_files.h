@@ -1,7 +1,6 @@
 /* exec/record/run_files.h - the files of a run's folder: metrics.jsonl, run.db, summary.json. Rank 0
  * only. */
-#ifndef ELAPSE_EXEC_RECORD_RUN_FILES_H
-#define ELAPSE_EXEC_RECORD_RUN_FILES_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -107,5 +106,3 @@ enum status run_files_memory(struct run_files *files, const int64_t *bytes, int 
  * into run.db, the summary gets "record_note", which says where they are. */
 enum status run_files_finish(struct run_files *files, struct json *summary, int64_t total_ns,
                              struct err *err);
-
-#endif

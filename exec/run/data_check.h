@@ -3,8 +3,7 @@
  * A damaged file is so found at the start, not when its sample's turn comes. The ranks share the
  * files, and what was read well is remembered by path, size and time of change in a file of the
  * user, so a later run or a restart does not read it again. */
-#ifndef ELAPSE_EXEC_RUN_DATA_CHECK_H
-#define ELAPSE_EXEC_RUN_DATA_CHECK_H
+#pragma once
 
 #include "exec/trainer/trainer_state.h"
 
@@ -14,5 +13,3 @@
  * the others. Collective over the message group. Reads each file that is not remembered once, on all
  * threads of all ranks. */
 enum status data_check(struct trainer *t, struct err *err);
-
-#endif

@@ -1,11 +1,8 @@
 /* exec/run/evaluation.h - one pass over the test split. */
-#ifndef ELAPSE_EXEC_RUN_EVALUATION_H
-#define ELAPSE_EXEC_RUN_EVALUATION_H
+#pragma once
 
 #include "exec/trainer/trainer_state.h"
 
 /* Collective over the ranks that hold a stage. A stop that one of them was asked for ends the pass
  * after the present batch on all of them, with evaluation->stopped and t->interrupted. */
 enum status trainer_evaluate(struct trainer *t, struct evaluation *evaluation, struct err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* exec/run/report.h - a run's summary as text for people. */
-#ifndef ELAPSE_EXEC_RUN_REPORT_H
-#define ELAPSE_EXEC_RUN_REPORT_H
+#pragma once
 
 #include <stdio.h>
 
@@ -22,5 +21,3 @@ void report_verdicts(const struct json *answer, const char *dir, FILE *out);
 void report_start(const char *note, const char *model_note, const char *differences, FILE *out);
 /* After a run that a signal stopped: how far it came, and how to resume. */
 void report_stop(const struct json *summary, int num_ranks, FILE *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* exec/run/resume.h - which checkpoint a run starts from, and which job a resumed run takes. */
-#ifndef ELAPSE_EXEC_RUN_RESUME_H
-#define ELAPSE_EXEC_RUN_RESUME_H
+#pragma once
 
 #include "exec/checkpoint/checkpoint_check.h"
 #include "partition/plan/job.h"
@@ -30,5 +29,3 @@ struct job_ask {
  * says. */
 enum status resume_job(const struct job_ask *ask, struct job *job, char **differences,
                        struct err *err);
-
-#endif

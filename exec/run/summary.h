@@ -1,6 +1,5 @@
 /* exec/run/summary.h - summary.json, written at the end of a run. */
-#ifndef ELAPSE_EXEC_RUN_SUMMARY_H
-#define ELAPSE_EXEC_RUN_SUMMARY_H
+#pragma once
 
 #include "exec/trainer/trainer_state.h"
 
@@ -11,5 +10,3 @@ struct json *trainer_summary(const struct trainer *t, const struct cache_counts 
 /* Add a task's own scores: perplexity for language models, exact match and F1 for questions. */
 void trainer_add_metrics(struct json *root, const struct job *job,
                          const struct evaluation *evaluation);
-
-#endif

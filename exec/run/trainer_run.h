@@ -3,8 +3,7 @@
  *
  * Every rank calls the same functions. Rank 0 plans and writes, and broadcasts its decisions. All
  * input is checked, and all ranks agree on the result, before the first file is made. */
-#ifndef ELAPSE_EXEC_RUN_TRAINER_RUN_H
-#define ELAPSE_EXEC_RUN_TRAINER_RUN_H
+#pragma once
 
 #include "exec/trainer/trainer.h"
 #include "profiles/json/json.h"
@@ -22,5 +21,3 @@ enum status trainer_run(const struct comm *comm, const struct cores *cores, cons
 enum status trainer_eval(const struct comm *comm, const struct cores *cores, const struct job *job,
                          const struct trainer_options *options, struct json **summary,
                          struct err *err);
-
-#endif

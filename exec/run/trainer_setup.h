@@ -1,7 +1,6 @@
 /* exec/run/trainer_setup.h - makes what a run needs before its first step, and frees it at the
  * end. */
-#ifndef ELAPSE_EXEC_RUN_TRAINER_SETUP_H
-#define ELAPSE_EXEC_RUN_TRAINER_SETUP_H
+#pragma once
 
 #include "exec/trainer/trainer_state.h"
 
@@ -15,5 +14,3 @@ void trainer_clear(struct trainer *t);
 /* End the job because of a failure that other ranks do not know of. Messages may be under way in
  * memory of this rank, so nothing is freed. */
 _Noreturn void trainer_fail_alone(struct trainer *t, const struct err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* exec/run/training_loop.h - the steps of a run: epoch by epoch, turn by turn. */
-#ifndef ELAPSE_EXEC_RUN_TRAINING_LOOP_H
-#define ELAPSE_EXEC_RUN_TRAINING_LOOP_H
+#pragma once
 
 #include "exec/trainer/trainer_state.h"
 
@@ -10,5 +9,3 @@ enum status trainer_train(struct trainer *t, struct err *err);
 
 /* Begin the record of an epoch. */
 void trainer_clear_epoch(struct trainer *t);
-
-#endif

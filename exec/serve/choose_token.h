@@ -1,6 +1,5 @@
 /* exec/serve/choose_token.h - draws the next token from a model's logits. Pure. */
-#ifndef ELAPSE_EXEC_SERVE_CHOOSE_TOKEN_H
-#define ELAPSE_EXEC_SERVE_CHOOSE_TOKEN_H
+#pragma once
 
 #include <stdint.h>
 
@@ -23,5 +22,3 @@ struct token_work {
  * and O(log vocab) more for each token that top_k or top_p keeps. */
 int32_t choose_token(const float *logits, int vocab, const struct token_rule *rule, double draw,
                      struct token_work *work, double *logprob);
-
-#endif

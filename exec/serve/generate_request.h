@@ -1,6 +1,5 @@
 /* exec/serve/generate_request.h - `elapse generate`: continues a prompt. */
-#ifndef ELAPSE_EXEC_SERVE_GENERATE_REQUEST_H
-#define ELAPSE_EXEC_SERVE_GENERATE_REQUEST_H
+#pragma once
 
 #include "exec/serve/choose_token.h"
 #include "partition/base/options.h"
@@ -22,5 +21,3 @@ struct generate_request {
  * file is missing; ERR_INPUT: a prompt that is empty or longer than the context, a
  * vocabulary that is not the model's, a model that does not predict the next token. */
 enum status generate_request_run(const struct generate_request *q, struct err *err);
-
-#endif

@@ -2,8 +2,7 @@
  * cache of keys and values: GPT-2 and the decoders of the llama family, in fp32 on the processor.
  *
  * It calls the kernels that training calls, on the weights of one stage that holds all items. */
-#ifndef ELAPSE_EXEC_SERVE_GENERATOR_H
-#define ELAPSE_EXEC_SERVE_GENERATOR_H
+#pragma once
 
 #include "exec/base/backend.h"
 #include "partition/model/model.h"
@@ -24,5 +23,3 @@ void generator_free(struct generator *generator); /* NULL is fine */
  * context)). */
 enum status generator_read(struct generator *generator, const int32_t *tokens, int num,
                            const float **logits, struct err *err);
-
-#endif

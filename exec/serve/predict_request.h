@@ -1,6 +1,5 @@
 /* exec/serve/predict_request.h - `elapse predict`: the classes of pictures, texts and table rows. */
-#ifndef ELAPSE_EXEC_SERVE_PREDICT_REQUEST_H
-#define ELAPSE_EXEC_SERVE_PREDICT_REQUEST_H
+#pragma once
 
 #include "exec/comm/comm.h"
 #include "exec/data/inputs.h"
@@ -22,5 +21,3 @@ struct predict_request {
  * trainer_eval(); ERR_INPUT: the model is not a classifier. */
 enum status predict_request_run(const struct comm *comm, const struct cores *cores,
                                 const struct job *job, struct predict_request *q, struct err *err);
-
-#endif

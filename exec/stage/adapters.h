@@ -7,14 +7,9 @@
  * The backward keeps nothing of its own: each half computes x A^T and dy B again, which costs little
  * beside the product because a rank is small. These lie in layer_pass.scratch[1], one adapter at a
  * time. */
-#ifndef ELAPSE_EXEC_STAGE_ADAPTERS_H
-#define ELAPSE_EXEC_STAGE_ADAPTERS_H
+#pragma once
 
 #include "exec/stage/layer_parts.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* The adapters of the item's first or second product. Without adapters these do nothing. Forward: y
  * += ... Backward: dx += ..., after the product's own gradient. Weights: gradients of A and B. */
@@ -32,8 +27,3 @@ bool adapters_on(const struct layer *l, const struct layer_pass *p, bool first);
  * in). */
 void adapter_merge(int64_t out, int64_t in, bool in_out, int rank, float scale, const float *a,
                    const float *b, float *w);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

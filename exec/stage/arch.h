@@ -5,16 +5,11 @@
  * LlamaForCausalLM), names included. The memory of an item is a few blocks. A tensor of a
  * checkpoint is a block or a slice of a block: query, key and value share one, so that one GEMM
  * computes all three. */
-#ifndef ELAPSE_EXEC_STAGE_ARCH_H
-#define ELAPSE_EXEC_STAGE_ARCH_H
+#pragma once
 
 #include "exec/base/backend.h"
 #include "partition/model/lora.h"
 #include "partition/base/status.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum { MAX_BLOCKS = 16, MAX_TENSORS = 20, MAX_STASH = 8 };
 
@@ -130,8 +125,3 @@ void arch_item(const struct model *model, const struct arch *arch, int item,
  * of biases. */
 void arch_stash(const struct model *model, const struct arch *arch, int item, int64_t n,
                 int elem_bytes, bool on_device, int64_t *stash /* MAX_STASH */, int64_t *out);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,13 +1,8 @@
 /* exec/stage/layer_parts.h - code that the passes of all items share: an item of a stage, a pass
  * over it, and small steps of such passes. */
-#ifndef ELAPSE_EXEC_STAGE_LAYER_PARTS_H
-#define ELAPSE_EXEC_STAGE_LAYER_PARTS_H
+#pragma once
 
 #include "exec/stage/arch.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* A micro-batch in backend memory; fields as in struct sample_block. */
 struct batch_refs {
@@ -97,8 +92,3 @@ void layer_add_parts(const struct layer_pass *p, const struct layer_part *parts,
 /* Add only the pieces of a norm: gamma and beta, with accumulators in blocks `block` and block + 1.
  */
 void layer_add_norm(const struct layer *l, const struct layer_pass *p, int block);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

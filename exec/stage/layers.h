@@ -8,14 +8,9 @@
  * layer_backward_weight() adds the gradients of the weights to the accumulators, or writes them if
  * layer_pass.fresh. Called in this order they are the full backward: the same calls on the same
  * operands, so the same bits. */
-#ifndef ELAPSE_EXEC_STAGE_LAYERS_H
-#define ELAPSE_EXEC_STAGE_LAYERS_H
+#pragma once
 
 #include "exec/stage/layer_parts.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 void layer_forward(const struct layer *l, const struct layer_pass *p);
 
@@ -31,8 +26,3 @@ bool layer_writes(const struct layer *l);
 /* Whether dx may overwrite x. True where layer_backward_weight() reads the norm's output and not x.
  */
 bool layer_in_place(const struct layer *l, const struct arch *arch);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,6 +1,5 @@
 /* exec/stage/params.h - the memory of a stage's parameters, gradients and optimizer state. */
-#ifndef ELAPSE_EXEC_STAGE_PARAMS_H
-#define ELAPSE_EXEC_STAGE_PARAMS_H
+#pragma once
 
 #include "exec/stage/stage_state.h"
 
@@ -23,5 +22,3 @@ enum status lagged_make(struct stage *stage, struct err *err);
 void lagged_free(struct stage *stage);
 /* The token table has frozen: the head gives up its copy's gradients and optimizer state. */
 enum status params_freeze_table(struct stage *stage, struct err *err);
-
-#endif

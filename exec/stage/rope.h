@@ -1,18 +1,8 @@
 /* exec/stage/rope.h - the angles of rotary positions. Pure. */
-#ifndef ELAPSE_EXEC_STAGE_ROPE_H
-#define ELAPSE_EXEC_STAGE_ROPE_H
+#pragma once
 
 #include "partition/model/model.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Cosine and sine of every angle of positions 0..seq-1: angles [seq, head_dim / 2, 2] in host
  * memory. Angles are products of fp32 numbers, as transformers computes them. */
 void rope_angles(const struct rope *rope, int seq, int head_dim, float *angles);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,7 +1,6 @@
 /* exec/stage/skips.h - skip tensors of a stage (U-ViT): the edges by which they enter and leave
  * it. */
-#ifndef ELAPSE_EXEC_STAGE_SKIPS_H
-#define ELAPSE_EXEC_STAGE_SKIPS_H
+#pragma once
 
 #include "exec/stage/stage_state.h"
 
@@ -16,5 +15,3 @@ void *stage_skip_grad_in(struct stage *stage, const struct slot *slot, int item,
 void stage_skip_leave(struct stage *stage, const struct slot *slot, int item, int64_t n,
                       const void *y);
 void stage_skip_grad_out(struct stage *stage, void *const *grad_out, int item, int64_t n, void *dy);
-
-#endif

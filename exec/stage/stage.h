@@ -10,8 +10,7 @@
  *
  * stage_build.c makes a stage, params.c and stash.c its memory, passes.c runs forward and backward,
  * layers.c, embed.c and heads.c the layers, updates.c the optimizer. Read passes.c first. */
-#ifndef ELAPSE_EXEC_STAGE_STAGE_H
-#define ELAPSE_EXEC_STAGE_STAGE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -287,5 +286,3 @@ void stage_time_items(struct stage *stage, int64_t *item_ns);
 void stage_time_read(struct stage *stage);
 
 int64_t stage_bytes(const struct stage *stage); /* all backend memory it holds */
-
-#endif

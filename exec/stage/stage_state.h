@@ -1,6 +1,5 @@
 /* exec/stage/stage_state.h - the inside of a stage; private to exec/stage/. */
-#ifndef ELAPSE_EXEC_STAGE_STAGE_STATE_H
-#define ELAPSE_EXEC_STAGE_STAGE_STATE_H
+#pragma once
 
 #include "exec/stage/layer_parts.h"
 #include "exec/stage/stage.h"
@@ -129,5 +128,3 @@ void stage_clock_lap(struct stage *stage, int item, enum pass pass);
  * input, unless it is the first one. tap_keep(): x is the input of item i. */
 int tap_begin(struct stage *stage, int64_t n, const void **x);
 void tap_keep(struct stage *stage, int i, int64_t n, const void *x);
-
-#endif

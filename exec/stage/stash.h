@@ -1,6 +1,5 @@
 /* exec/stage/stash.h - memory for the tensors that a forward keeps for its backward. */
-#ifndef ELAPSE_EXEC_STAGE_STASH_H
-#define ELAPSE_EXEC_STAGE_STASH_H
+#pragma once
 
 #include "exec/stage/stage_state.h"
 
@@ -13,5 +12,3 @@ void stash_drop(struct stage *stage, struct stash_set *set, bool shared);
 /* A set that no micro-batch uses. It is allocated at its first use, because under recompute more
  * than one is seldom in use. */
 enum status stash_take(struct stage *stage, struct stash_set **set, struct err *err);
-
-#endif

@@ -7,8 +7,7 @@
  *
  * A runtime is built for one plan and thrown away with it. The stages (weights, optimizer state)
  * outlive it: a change of plan builds a new runtime over moved stages. */
-#ifndef ELAPSE_EXEC_STEP_RUNTIME_H
-#define ELAPSE_EXEC_STEP_RUNTIME_H
+#pragma once
 
 #include "exec/cache/cache.h"
 #include "exec/comm/comm_nccl.h"
@@ -201,5 +200,3 @@ const double *runtime_item_sumsq(const struct runtime *runtime);
 int64_t runtime_fill_ns(const struct runtime *runtime);
 /* Bytes of backend and host memory that messages, sums and the runtime's own tables take. */
 int64_t runtime_bytes(const struct runtime *runtime);
-
-#endif

@@ -39,8 +39,7 @@
  *         the first NEW_PASSES steps and evaluations of a runtime go through the host, and so does
  *         each batch whose micro-batch sizes differ from the plan's (end of an epoch). Sums over
  *         replicas are safe, because all replicas run the same list before them. */
-#ifndef ELAPSE_EXEC_STEP_RUNTIME_STATE_H
-#define ELAPSE_EXEC_STEP_RUNTIME_STATE_H
+#pragma once
 
 #include "exec/step/runtime.h"
 #include "partition/base/arrays.h"
@@ -290,5 +289,3 @@ enum status runtime_reduce_item(void *final_grads, int item, struct err *err);
  * UPDATE. */
 enum status runtime_norm(struct runtime *rt, struct err *err);
 enum status runtime_finish_gradients(struct runtime *rt, struct err *err);
-
-#endif

@@ -4,8 +4,7 @@
  * A run has one deployment at a time and makes a new one at every change of plan. The data set, the
  * backend and the message group outlive it. A rank without a stage (idle: place.rank < 0) has
  * samplers only. */
-#ifndef ELAPSE_EXEC_TRAINER_DEPLOYMENT_H
-#define ELAPSE_EXEC_TRAINER_DEPLOYMENT_H
+#pragma once
 
 #include "exec/data/loader.h"
 #include "exec/trainer/parcels.h"
@@ -72,5 +71,3 @@ struct stage_list deployment_list(const struct deployment_base *base,
 
 /* Bytes that stages and messages take, on a device of its memory only. */
 int64_t deployment_bytes(const struct deployment *deployment);
-
-#endif

@@ -1,6 +1,5 @@
 /* exec/trainer/learning_rate.h - the rate of a step by the job's curve. */
-#ifndef ELAPSE_EXEC_TRAINER_LEARNING_RATE_H
-#define ELAPSE_EXEC_TRAINER_LEARNING_RATE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -9,5 +8,3 @@
 /* Learning rate of a step, counted from 0, of total_steps: it rises linearly over warmup_steps,
  * then follows the job's curve to 0 at the end (a constant one stays). */
 double learning_rate(const struct job *job, int64_t step, int64_t total_steps);
-
-#endif

@@ -9,8 +9,7 @@
  * of one list, and each rank has its part of it. So the first piece of the list that has not
  * arrived is in the windows of both its ranks, whatever their size, and moves on. Messages with one
  * peer and tag leave in the order of the list. */
-#ifndef ELAPSE_EXEC_TRAINER_PARCELS_H
-#define ELAPSE_EXEC_TRAINER_PARCELS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -44,5 +43,3 @@ enum status parcels_start(struct parcels *parcels, bool sends, const struct comm
 enum status parcels_finish(struct parcels *sent, struct parcels *received, const struct comm *comm,
                            struct parcel_room *room, struct err *err);
 void parcels_clear(struct parcels *parcels); /* safe twice */
-
-#endif

@@ -2,8 +2,7 @@
  *
  * The rank with the span head keeps the best span of each sample. At the end rank 0 of the group
  * compares the texts with the answers (exec/data/squad.h). */
-#ifndef ELAPSE_EXEC_TRAINER_QA_EVAL_H
-#define ELAPSE_EXEC_TRAINER_QA_EVAL_H
+#pragma once
 
 #include "exec/comm/comm.h"
 #include "exec/data/squad.h"
@@ -31,5 +30,3 @@ struct span qa_best_span(const float *probabilities, int first, int end);
 enum status qa_eval_score(const struct qa_eval *eval, const struct comm_group *group,
                           struct qa_score *score, struct err *err);
 void qa_eval_clear(struct qa_eval *eval);
-
-#endif

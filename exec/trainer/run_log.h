@@ -1,7 +1,6 @@
 /* exec/trainer/run_log.h - progress of a training run: one line on a terminal that is
  * overwritten, or a line every few seconds in a log. Rank 0 only. */
-#ifndef ELAPSE_EXEC_TRAINER_RUN_LOG_H
-#define ELAPSE_EXEC_TRAINER_RUN_LOG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -39,5 +38,3 @@ void run_log_say(const struct run_log *log, const char *text, FILE *out);
 void run_log_note(const struct run_log *log, const char *text, FILE *out);
 /* End the line of a terminal. */
 void run_log_end(struct run_log *log, FILE *out);
-
-#endif

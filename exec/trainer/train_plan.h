@@ -1,7 +1,6 @@
 /* exec/trainer/train_plan.h - the plan that a training run follows, and its op lists. Rank 0 plans; all
  * ranks get the same plan and lower it themselves. */
-#ifndef ELAPSE_EXEC_TRAINER_TRAIN_PLAN_H
-#define ELAPSE_EXEC_TRAINER_TRAIN_PLAN_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -56,5 +55,3 @@ enum status train_plan_choose(const struct planning *with, const struct run_stat
 void train_plan_clear(struct train_plan *plan);
 /* The keys of `elapse plan --json` for the plan as run. */
 void train_plan_json(const struct train_plan *plan, struct json *object);
-
-#endif

@@ -1,7 +1,6 @@
 /* exec/trainer/trainer.h - the options of a training run, and the calls that ask it to stop. The
  * run itself: exec/run/trainer_run.h. */
-#ifndef ELAPSE_EXEC_TRAINER_TRAINER_H
-#define ELAPSE_EXEC_TRAINER_TRAINER_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -57,5 +56,3 @@ void trainer_stop(int signal_number);
 void trainer_yield(void);
 /* The first SIGINT or SIGTERM that trainer_stop() was called for; 0: none. */
 int trainer_stop_signal(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* exec/trainer/trainer_state.h - everything that a run holds on one rank; for trainer/, change/,
  * probe/ and run/. */
-#ifndef ELAPSE_EXEC_TRAINER_TRAINER_STATE_H
-#define ELAPSE_EXEC_TRAINER_TRAINER_STATE_H
+#pragma once
 
 #include "exec/cache/cache.h"
 #include "exec/trainer/run_log.h"
@@ -185,5 +184,3 @@ void trainer_hint_saved(const struct trainer *t, enum status rc, struct err *err
 /* End the checkpoint that is being written, if there is one: wait for it, give it its name, and
  * remove older ones as train.keep_checkpoints says. Collective over the message group. */
 enum status trainer_saved(struct trainer *t, struct err *err);
-
-#endif

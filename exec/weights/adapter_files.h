@@ -1,7 +1,6 @@
 /* exec/weights/adapter_files.h - adapters as the package peft keeps them: a folder with adapter_config.json and
  * adapter_model.safetensors. */
-#ifndef ELAPSE_EXEC_WEIGHTS_ADAPTER_FILES_H
-#define ELAPSE_EXEC_WEIGHTS_ADAPTER_FILES_H
+#pragma once
 
 #include "exec/stage/stage.h"
 #include "exec/weights/hf_classes.h"
@@ -27,5 +26,3 @@ enum status adapter_files_ask(const char *dir, struct lora_ask *ask, struct err 
 enum status adapter_files_load(const char *dir, const char *base, const struct class_names *classes,
                                const struct model *model, const struct stage_list *list,
                                struct err *err);
-
-#endif

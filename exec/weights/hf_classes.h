@@ -1,7 +1,6 @@
 /* exec/weights/hf_classes.h - the class names of weights of others: id2label of the config.json
  * beside them. */
-#ifndef ELAPSE_EXEC_WEIGHTS_HF_CLASSES_H
-#define ELAPSE_EXEC_WEIGHTS_HF_CLASSES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,5 +31,3 @@ enum status hf_class_order(const char *weights, const struct class_names *data, 
 /* Whether a tensor of ours has a row for each class of a head; and its rows in another order. */
 bool hf_is_of_classes(const struct model *model, const char *name);
 void hf_order_rows(const float *from, float *to, int classes, int64_t row, const int *order);
-
-#endif

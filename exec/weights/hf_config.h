@@ -1,7 +1,6 @@
 /* exec/weights/hf_config.h - config.json and the other JSON files that transformers reads beside
  * exported weights. */
-#ifndef ELAPSE_EXEC_WEIGHTS_HF_CONFIG_H
-#define ELAPSE_EXEC_WEIGHTS_HF_CONFIG_H
+#pragma once
 
 #include "partition/model/model.h"
 #include "profiles/json/json.h"
@@ -27,5 +26,3 @@ struct json *hf_config(const struct model *model, const struct hf_data *data);
  * tokenizer of transformers. */
 struct json *hf_preprocessor(const struct model *model, const struct hf_data *data);
 struct json *hf_tokenizer(const struct model *model, const struct hf_data *data);
-
-#endif

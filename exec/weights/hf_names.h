@@ -5,8 +5,7 @@
  * tools vary: the prefix of the base model ("bert.", "vit.", "transformer.") may be missing, norms
  * may be called gamma and beta, a tied tensor may have the name of either module, GPT-2's linears
  * may be [out, in], and the head may be another one. Tensors that the model lacks are not read. */
-#ifndef ELAPSE_EXEC_WEIGHTS_HF_NAMES_H
-#define ELAPSE_EXEC_WEIGHTS_HF_NAMES_H
+#pragma once
 
 #include "exec/weights/hf_classes.h"
 #include "exec/weights/weights_files.h"
@@ -33,5 +32,3 @@ enum status hf_check(const struct weights *weights, const char *path, const stru
 enum status hf_load(const char *path, const struct model *model, const struct class_names *classes,
                     const struct stage_list *list, bool fresh_head, struct hf_import *import,
                     struct err *err);
-
-#endif

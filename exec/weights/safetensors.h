@@ -4,8 +4,7 @@
  * "data_offsets"}, "__metadata__": {...}}, then the data without gaps. Source:
  * github.com/huggingface/safetensors, README, "Format". Every number of a file that is opened is
  * checked against the file's size before anything is allocated by it. */
-#ifndef ELAPSE_EXEC_WEIGHTS_SAFETENSORS_H
-#define ELAPSE_EXEC_WEIGHTS_SAFETENSORS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -93,5 +92,3 @@ enum status safetensors_header(const struct tensor_source *from, char **bytes, i
  * and digest of the bytes as they were handed to the system; NULL: not wanted. */
 enum status safetensors_write(const char *path, const struct tensor_source *from,
                               struct file_sum *sum, struct err *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* exec/weights/sha256.h - SHA-256 (FIPS 180-4) by OpenSSL's libcrypto, which uses the processor's SHA
  * instructions. The only place that calls libcrypto. */
-#ifndef ELAPSE_EXEC_WEIGHTS_SHA256_H
-#define ELAPSE_EXEC_WEIGHTS_SHA256_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -36,5 +35,3 @@ enum status file_sum_read(const char *path, struct file_sum *sum, struct err *er
 
 /* 64 hex digits and the terminating zero. */
 void sha256_hex(const unsigned char digest[SHA256_BYTES], char hex[SHA256_HEX]);
-
-#endif

@@ -4,8 +4,7 @@
  * All files together are one set of names. Names are looked up without the parts that wrappers of
  * modules leave in them: "module._orig_mod.bert.pooler.dense.weight" is found as
  * "bert.pooler.dense.weight". */
-#ifndef ELAPSE_EXEC_WEIGHTS_WEIGHTS_FILES_H
-#define ELAPSE_EXEC_WEIGHTS_WEIGHTS_FILES_H
+#pragma once
 
 #include "exec/weights/safetensors.h"
 
@@ -38,5 +37,3 @@ const char *weights_nearest(const struct weights *weights, const char *name, nam
                             const void *ctx);
 /* Folder of the files, for what lies beside them; "." for a bare file name. */
 const char *weights_folder(const struct weights *weights);
-
-#endif

@@ -1,15 +1,10 @@
 /* partition/base/arrays.h - arrays that are made for one purpose and freed together, and arrays that
  * grow. */
-#ifndef ELAPSE_PARTITION_ARRAYS_H
-#define ELAPSE_PARTITION_ARRAYS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* {0} holds none. */
 struct arrays {
@@ -31,8 +26,3 @@ static inline bool array_grow(void *array, int64_t needed, int64_t *room, size_t
 {
     return needed <= *room || array_enlarge(array, needed, room, size);
 }
-
-#ifdef __cplusplus
-}
-#endif
-#endif

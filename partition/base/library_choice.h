@@ -1,12 +1,9 @@
 /* partition/base/library_choice.h - an algorithm of a device's library, chosen by measuring.
  * profiles/store/choice.h keeps choices, exec/base/backend.h gives and takes them. */
-#ifndef ELAPSE_PARTITION_LIBRARY_CHOICE_H
-#define ELAPSE_PARTITION_LIBRARY_CHOICE_H
+#pragma once
 
 enum { CHOICE_BYTES = 160 };
 struct library_choice {
     char problem[CHOICE_BYTES]; /* "bf16 tn 3072x8192x768 ..." */
     char answer[CHOICE_BYTES];  /* the chosen algorithm, in the library's format */
 };
-
-#endif

@@ -4,8 +4,7 @@
  * Whatever reads, checks, prints or explains the values of a struct walks the rows of its table, so
  * that these cannot disagree. A name may be a dotted path of a file's key ("train.optimizer.lr").
  * Pure: no I/O. profiles/json/fields.h reads and writes JSON by such tables. */
-#ifndef ELAPSE_PARTITION_MEMBER_H
-#define ELAPSE_PARTITION_MEMBER_H
+#pragma once
 
 #include <math.h>
 #include <stdbool.h>
@@ -154,5 +153,4 @@ const char *member_limit(const struct member *member, bool number, char *buf, si
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -4,8 +4,7 @@
  * A command declares an array of struct option whose values point at its own variables. Those hold
  * the defaults before options_parse() is called. "--name value" and "--name=value" both work; "--"
  * ends the options. Pure: prints nothing. */
-#ifndef ELAPSE_PARTITION_OPTIONS_H
-#define ELAPSE_PARTITION_OPTIONS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -119,5 +118,3 @@ size_t options_help(const struct option *options, int num_options, bool last, ch
  * tabs between "option", its name with dashes, its placeholder, its values, "repeat" if it may be
  * given more than once, its group, its help. */
 size_t options_rows(const struct option *options, int num_options, char *buf, size_t size);
-
-#endif

@@ -3,14 +3,9 @@
  * A name in a store, a profile or a path may hold anything. What the programs print passes
  * safe_byte(), and a command that they print for people to copy has its paths from shell_path().
  * Pure. */
-#ifndef ELAPSE_PARTITION_SAFE_TEXT_H
-#define ELAPSE_PARTITION_SAFE_TEXT_H
+#pragma once
 
 #include <stddef.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* The byte to print for `byte`, which follows `before` (0 at the start) in UTF-8 text. Control
  * characters other than newline and tab become '?' (those of two bytes, U+0080 to U+009F, become
@@ -24,8 +19,3 @@ const char *shell_path(const char *path, char *word, size_t size);
 /* That in storage of the enclosing block, as an argument of a printf. */
 #define SHELL_PATH(path) shell_path((path), (char[SHELL_PATH_SIZE]){0}, SHELL_PATH_SIZE)
 enum { SHELL_PATH_SIZE = 400 }; /* bytes; a hint of struct err has room for it and a command */
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -3,8 +3,7 @@
  * A function that can fail returns enum status and fills a caller-supplied struct err (which may be
  * NULL). The first error wins: err_set() never overwrites an error that is already there. Libraries
  * never print and never exit; a main turns the status into a line on stderr and an exit code. */
-#ifndef ELAPSE_PARTITION_STATUS_H
-#define ELAPSE_PARTITION_STATUS_H
+#pragma once
 
 #ifdef __cplusplus
 extern "C" {
@@ -60,5 +59,4 @@ int status_exit_code(enum status status);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

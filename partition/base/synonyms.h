@@ -1,7 +1,6 @@
 /* partition/base/synonyms.h - maps words of other tools to ours: the values of keys
  * and options, and the options of commands. Those of keys stand in their rows (member.h). Pure. */
-#ifndef ELAPSE_PARTITION_SYNONYMS_H
-#define ELAPSE_PARTITION_SYNONYMS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,5 +28,3 @@ const char *synonym_option(const char *word);
 bool synonym_is_short(const char *word);
 /* The option of such a word; NULL for all other words. */
 const char *synonym_short_option(const char *word);
-
-#endif

@@ -3,8 +3,7 @@
  * Decimal prefixes are powers of 1000 (GB = 10^9 B), binary ones powers of 1024 (GiB). Every parser
  * reads the whole string and refuses NaN, negative and overflowing values. Its error names `what`,
  * the option or key. Pure functions, no locale. */
-#ifndef ELAPSE_PARTITION_UNITS_H
-#define ELAPSE_PARTITION_UNITS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -128,5 +127,4 @@ const char *format_count(int64_t n, const char *noun, char *buf, size_t size);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

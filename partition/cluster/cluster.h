@@ -11,8 +11,7 @@
  * messages may use less of the bandwidth (struct share_curve), and collectives have figures of their
  * own (struct collective_figures). The functions here give unshared times; sim/step/network.h
  * shares a port or uplink max-min fairly among its transfers. */
-#ifndef ELAPSE_PARTITION_CLUSTER_H
-#define ELAPSE_PARTITION_CLUSTER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -266,5 +265,4 @@ int64_t cluster_allreduce_ns(const struct cluster *cluster, const int *devices, 
 
 #ifdef __cplusplus
 }
-#endif
 #endif

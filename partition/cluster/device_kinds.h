@@ -2,8 +2,7 @@
  *
  * The shipped kinds are the JSON files of profiles/devices, which the build turns into C. A user's own
  * kind is read from the same keys (profiles/job/kind_json.h) and belongs to the clusters that use it. */
-#ifndef ELAPSE_PARTITION_DEVICE_KINDS_H
-#define ELAPSE_PARTITION_DEVICE_KINDS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -137,5 +136,4 @@ bool roofline_lacks_bf16(const struct roofline *roof);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,8 +1,7 @@
 /* partition/cluster/fault_event.h - a trace of the nodes that a cluster loses and gets back.
  *
  * `sim --faults` simulates a run over such a trace, and `train --plan-losses` kills ranks by it. */
-#ifndef ELAPSE_PARTITION_FAULT_EVENT_H
-#define ELAPSE_PARTITION_FAULT_EVENT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,5 +18,3 @@ struct fault_event {
  * being lost or is lost twice. ERR_NOMEM. */
 enum status fault_trace_check(const struct fault_event *trace, int count, int num_nodes,
                               struct err *err);
-
-#endif

@@ -4,8 +4,7 @@
  * A computed cost misses what is particular to a cluster and a framework: clocks, libraries, fused
  * kernels, networks. A few measured steps say how much. Each factor is a ratio of real to computed
  * time (of memory: of real to computed bytes), 1 before anything is measured. Pure. */
-#ifndef ELAPSE_PARTITION_CALIBRATION_H
-#define ELAPSE_PARTITION_CALIBRATION_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -95,5 +94,4 @@ void calibration_interval(const struct calibration *calibration,
 
 #ifdef __cplusplus
 }
-#endif
 #endif

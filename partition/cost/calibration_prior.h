@@ -3,22 +3,12 @@
  *
  * One table of standard deviations, by what published runs have judged: the kind of device, the
  * framework, the data type, and the operators of the model. Pure. */
-#ifndef ELAPSE_PARTITION_CALIBRATION_PRIOR_H
-#define ELAPSE_PARTITION_CALIBRATION_PRIOR_H
+#pragma once
 
 #include "partition/cost/calibration.h"
 #include "partition/model/model.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* The prior of steps of a model on a kind of device. kind and dtype are names ("h100", "bf16"); the
  * model has its framework, its adapters and its dims. ideal: times are a roofline's. */
 struct calibration_prior calibration_prior_of(const struct model *model, const char *kind,
                                               const char *dtype, bool ideal);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

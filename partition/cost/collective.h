@@ -1,12 +1,7 @@
 /* partition/cost/collective.h - time of an unshared all-reduce by algorithm. */
-#ifndef ELAPSE_PARTITION_COLLECTIVE_H
-#define ELAPSE_PARTITION_COLLECTIVE_H
+#pragma once
 
 #include "partition/cost/cost.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Algorithms of COLLECTIVE_ALLREDUCE: value, name, and the function of collective.c that computes the
  * time.
@@ -37,8 +32,3 @@ int64_t collective_bucket_ns(bool scatter, enum allreduce_kind kind, const struc
                              const int *devices, int n, int64_t bytes);
 
 const char *allreduce_kind_name(enum allreduce_kind kind);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,8 +1,7 @@
 /* partition/cost/cost.h - times of passes, messages and all-reduces, from one of the sources of
  * enum cost_source. Planner, simulator and reports get every time through
  * struct cost. */
-#ifndef ELAPSE_PARTITION_COST_H
-#define ELAPSE_PARTITION_COST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -216,5 +215,4 @@ static inline bool cost_is_measured(const struct cost *cost)
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -5,23 +5,13 @@
  * published measurements of kernels (tests/truth); docs/costs.md has the formula and the fits, the files
  * of profiles/devices the constants. Kinds that nobody measured take those of the nearest kind at their
  * own peak. Pure. */
-#ifndef ELAPSE_PARTITION_DEVICE_CURVES_H
-#define ELAPSE_PARTITION_DEVICE_CURVES_H
+#pragma once
 
 #include "partition/cluster/device_kinds.h"
 #include "partition/cost/cost.h"
 #include "partition/cost/kernels.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Time of one kernel in ns on the device itself, launches aside. peak is in flops per second for the
  * kernel's type of number, bytes_per_s the published memory bandwidth. */
 double device_kernel_ns(const struct device_curve *curve, double peak, double bytes_per_s,
                         const struct kernel *kernel);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

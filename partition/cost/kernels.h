@@ -5,18 +5,13 @@
  * kernel or in parts, and between them kernels that only move memory (norms, activations, dropout,
  * residual adds, the loss, the optimizer). They answer for one device's share of an item under
  * model.tensor and model.sequence_parallel. device_curves.h gives a kernel's time. Pure. */
-#ifndef ELAPSE_PARTITION_KERNELS_H
-#define ELAPSE_PARTITION_KERNELS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "partition/cost/cost.h"
 #include "partition/model/model.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum kernel_kind {
     KERNEL_MATMUL,
@@ -67,8 +62,3 @@ int kernels_of(const struct model *model, int item, enum pass pass, int64_t samp
 /* The kernels of the parts of an item's forward that run again (rerun.h). 0 for items without such parts. */
 int kernels_of_rerun(const struct model *model, int item, enum rerun rerun, int64_t samples,
                      const struct cost_options *options, struct kernel list[KERNELS_MAX]);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

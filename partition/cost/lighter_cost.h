@@ -1,14 +1,9 @@
 /* partition/cost/lighter_cost.h - a cost source whose weight gradients take a part of their time.
  *
  * A plan that leaves out shares of them (partition/freeze/shares.h) may be balanced by another cut. */
-#ifndef ELAPSE_PARTITION_LIGHTER_COST_H
-#define ELAPSE_PARTITION_LIGHTER_COST_H
+#pragma once
 
 #include "partition/cost/cost.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct lighter_cost {
     struct cost cost; /* ask this one; it points to *of and to the whole struct */
@@ -19,8 +14,3 @@ struct lighter_cost {
 /* Make *lighter answer as `of`, which is borrowed, with weight gradients at `part` (0..1) of their time.
  * *lighter must stay where it is. */
 void lighter_cost_init(const struct cost *of, double part, struct lighter_cost *lighter);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -2,17 +2,12 @@
  *
  * One table, published_steps.c, which tests/truth/truth_bands.py makes of the published runs; a kind
  * is a class of models, a framework and a kind of device. Pure. */
-#ifndef ELAPSE_PARTITION_STEP_BAND_H
-#define ELAPSE_PARTITION_STEP_BAND_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "partition/cost/cost.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Classes of models, by what sets their errors apart. */
 enum band_class {
@@ -47,8 +42,3 @@ struct step_band step_band_of(const struct model *model, const struct cluster *c
 void step_band_ns(const struct step_band *band, int64_t step_ns, int64_t ns[2]);
 /* "12 published runs of its kind (dense models, fsdp on h100) read 18 % fast to 4 % slow". */
 const char *step_band_text(const struct step_band *band, char *text, size_t size);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -13,8 +13,7 @@
  * leaves out whole items only, so a step takes no less time.
  *
  * Left out: the paper halves the threshold when four of five weights are held. */
-#ifndef ELAPSE_PARTITION_APF_H
-#define ELAPSE_PARTITION_APF_H
+#pragma once
 
 #include <math.h>
 #include <stdbool.h>
@@ -61,5 +60,3 @@ APF_INLINE void apf_step(const struct apf_rule *rule, float *weight, float state
         state[APF_PERIOD] = floorf(state[APF_PERIOD] / 2);
     state[APF_LEFT] = state[APF_PERIOD];
 }
-
-#endif

@@ -10,8 +10,7 @@
  *
  * The executor measures and writes evidence.json; the simulator reads it
  * (profiles/job/evidence_json.h). Pure; no I/O. */
-#ifndef ELAPSE_PARTITION_EVIDENCE_H
-#define ELAPSE_PARTITION_EVIDENCE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -78,5 +77,4 @@ void freeze_history_clear(struct freeze_history *history); /* safe twice */
 
 #ifdef __cplusplus
 }
-#endif
 #endif

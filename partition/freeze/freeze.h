@@ -4,8 +4,7 @@
  * F is the number of frozen layers. Rank 0 decides before each epoch, from the gradient norms of
  * the epoch before, or from evidence. F falls only where a table says so, or where `safe` undoes a
  * freeze. Pure functions; a decision takes O(L). */
-#ifndef ELAPSE_PARTITION_FREEZE_H
-#define ELAPSE_PARTITION_FREEZE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -126,5 +125,4 @@ enum status freeze_policy_parse(const char *name, enum freeze_policy *policy, st
 
 #ifdef __cplusplus
 }
-#endif
 #endif

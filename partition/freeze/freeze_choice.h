@@ -19,8 +19,7 @@
  *           takes them by a given order. Both depend on the cut.
  *
  * Pure; no I/O. O(n) for rotate and norm, O(n^2) for random. */
-#ifndef ELAPSE_PARTITION_FREEZE_CHOICE_H
-#define ELAPSE_PARTITION_FREEZE_CHOICE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -50,5 +49,4 @@ void freeze_choose(enum freeze_choice choice, const struct freeze_pass *pass, bo
 
 #ifdef __cplusplus
 }
-#endif
 #endif

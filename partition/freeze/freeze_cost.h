@@ -23,16 +23,11 @@
  * counts 100 * accuracy points, because d(accuracy) = accuracy * d(-loss) for samples that are
  * judged equally well. It counts more where the accuracy of the run's own probe rose faster with
  * the loss, by more than noise. Pure; no I/O. */
-#ifndef ELAPSE_PARTITION_FREEZE_COST_H
-#define ELAPSE_PARTITION_FREEZE_COST_H
+#pragma once
 
 #include <stdbool.h>
 
 #include "partition/freeze/evidence.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define ONE_SIDED 0.8416 /* standard errors: 80 % of a normal distribution lie below */
 
@@ -59,8 +54,3 @@ struct freeze_weight freeze_cost_weigh(const struct freeze_history *history,
 /* The mean of what is above 0: a freeze that may help is not credited with it, because noise looks
  * the same. */
 double freeze_cost_expected(const struct freeze_weight *weight);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

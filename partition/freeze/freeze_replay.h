@@ -9,15 +9,10 @@
  * nothing is known. Steps and learning rates are those of the recorded run.
  *
  * Pure; no I/O. */
-#ifndef ELAPSE_PARTITION_FREEZE_REPLAY_H
-#define ELAPSE_PARTITION_FREEZE_REPLAY_H
+#pragma once
 
 #include "partition/freeze/evidence.h"
 #include "partition/freeze/freeze.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct freeze_replay {
     const struct freeze_history *recorded; /* borrowed; may have no rows */
@@ -41,8 +36,3 @@ void freeze_replay_clear(struct freeze_replay *replay);
 /* The share of [from, F) in a recorded row. Returns false if it is not known. */
 bool freeze_replay_share(const struct freeze_evidence *recorded, int from, int frozen,
                          struct freeze_candidate *candidate);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

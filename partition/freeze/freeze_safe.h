@@ -28,8 +28,7 @@
  *
  * The state follows from the spec and the rows alone, so a resumed run repeats its decisions.
  * Pure; no I/O. */
-#ifndef ELAPSE_PARTITION_FREEZE_SAFE_H
-#define ELAPSE_PARTITION_FREEZE_SAFE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -95,5 +94,4 @@ void freeze_safe_interval(double cost, double cost_se, double *low, double *high
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -3,8 +3,7 @@
  * Timed freezing (after Cho et al., "TimelyFreeze", arXiv 2602.05754): a pass over one micro-batch
  * may leave out the gradients of some weights of its stage, where the pipeline waits for it. A
  * prefix (freeze.h) stops training for good; a share stops a part of a stage for one micro-batch. */
-#ifndef ELAPSE_PARTITION_SHARES_H
-#define ELAPSE_PARTITION_SHARES_H
+#pragma once
 
 #include <stddef.h>
 
@@ -48,5 +47,4 @@ double shares_mean_of_all(const struct freeze_shares *shares);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -5,8 +5,7 @@
  * words. JSON, printed lines and the search walk the rows, so a dimension is a member here, a row in
  * layout.c, a job key and the values that the search tries (partition/search/planner_layouts.c).
  */
-#ifndef ELAPSE_PARTITION_LAYOUT_H
-#define ELAPSE_PARTITION_LAYOUT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -152,5 +151,4 @@ const char *layout_text(const struct layout *layout, int ranks, int replicas, in
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -10,8 +10,7 @@
  *
  * model_shard() makes the chain that one device holds and computes. Everything below it (cuts,
  * bounds, schedules, memory) works with that chain and needs no T. Pure. */
-#ifndef ELAPSE_PARTITION_MODEL_SHARD_H
-#define ELAPSE_PARTITION_MODEL_SHARD_H
+#pragma once
 
 #include "partition/cluster/cluster.h"
 #include "partition/cost/cost.h"
@@ -84,5 +83,4 @@ int model_exchanges(const struct model *part, int item, enum pass pass,
 
 #ifdef __cplusplus
 }
-#endif
 #endif

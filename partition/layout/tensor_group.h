@@ -22,8 +22,7 @@
  *
  * A setting whose costs nobody measured and whose devices are GPUs also takes attention as fused
  * (ATTENTION_AUTO), because frameworks run it so. Pure. */
-#ifndef ELAPSE_PARTITION_TENSOR_GROUP_H
-#define ELAPSE_PARTITION_TENSOR_GROUP_H
+#pragma once
 
 #include "partition/cost/cost.h"
 #include "partition/layout/model_shard.h"
@@ -60,5 +59,4 @@ enum status tensor_group_check(const struct cluster *cluster, int tensor, struct
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,7 +1,6 @@
 /* partition/model/attention.h - what attention computes and keeps: its core, and whether the score
  * matrices are stored. Pure. */
-#ifndef ELAPSE_PARTITION_ATTENTION_H
-#define ELAPSE_PARTITION_ATTENTION_H
+#pragma once
 
 #include "partition/model/model.h"
 
@@ -46,5 +45,4 @@ extern const char *const context_kind_names[]; /* by value, NULL-terminated */
 
 #ifdef __cplusplus
 }
-#endif
 #endif

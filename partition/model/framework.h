@@ -1,8 +1,7 @@
 /* partition/model/framework.h - what a training framework launches and keeps, where that differs
  * between frameworks: which operators are one kernel, what eager operators keep for the backward,
  * how the memory of a device is used apart from tensors. Pure. */
-#ifndef ELAPSE_PARTITION_FRAMEWORK_H
-#define ELAPSE_PARTITION_FRAMEWORK_H
+#pragma once
 
 #include "partition/model/model.h"
 #include "partition/model/rerun.h"
@@ -198,5 +197,4 @@ int64_t framework_room_bytes(int beyond_per_thousand, int64_t bytes);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

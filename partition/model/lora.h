@@ -7,8 +7,7 @@
  * of a family and their names are one table here, which exec/ reads too: those that transformers
  * has as modules, so queries, keys and values of a Llama are three. A framework that fuses adapters
  * (framework.h) has one for each product that runs as one. Pure. */
-#ifndef ELAPSE_PARTITION_LORA_H
-#define ELAPSE_PARTITION_LORA_H
+#pragma once
 
 #include "partition/model/model.h"
 
@@ -79,5 +78,4 @@ double model_base_bytes_per_param(const struct model *model);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

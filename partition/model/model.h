@@ -3,8 +3,7 @@
  * A transformer layer is two items, attention and MLP, each with its LayerNorm and residual add. A
  * cut falls only between items, so one tensor [b, seq, hidden] crosses every boundary
  * (PipeTransformer section 3.1). partition/cost/cost.h has the costs that depend on a device. */
-#ifndef ELAPSE_PARTITION_MODEL_H
-#define ELAPSE_PARTITION_MODEL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -545,5 +544,4 @@ static inline int64_t model_masked_of(int64_t count)
 
 #ifdef __cplusplus
 }
-#endif
 #endif

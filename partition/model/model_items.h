@@ -1,8 +1,7 @@
 /* partition/model/model_items.h - declarations that the makers of item chains share: model.c,
  * model_llama.c and model_explicit.c. Not for others, who call model_build() or
  * model_explicit(). */
-#ifndef ELAPSE_PARTITION_MODEL_ITEMS_H
-#define ELAPSE_PARTITION_MODEL_ITEMS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -46,5 +45,3 @@ bool composed_has_key(const char *type, const char *key);
 bool model_layer_has_experts(const struct model *model, int layer);
 /* Two items: the last norm and the head. */
 bool llama_fill_tail(const struct model *model, struct item item[2]);
-
-#endif

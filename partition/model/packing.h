@@ -3,8 +3,7 @@
  * A row is what the rest of the planner calls a sample: model.seq tokens. Packed rows hold several
  * documents, which do not see each other, so attention pays for each document's own pairs of
  * tokens; everything else pays for the row. What is left of a row is padding. Pure. */
-#ifndef ELAPSE_PARTITION_PACKING_H
-#define ELAPSE_PARTITION_PACKING_H
+#pragma once
 
 #include "partition/model/attention.h"
 #include "partition/model/framework.h"
@@ -49,5 +48,4 @@ int64_t model_core_tokens(const struct model *model);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

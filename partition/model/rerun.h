@@ -2,8 +2,7 @@
  *
  * Each set says which tensors a layer gives up, so that the backward computes them again from what is kept.
  * All answers are of one device's share of an item. Pure. */
-#ifndef ELAPSE_PARTITION_RERUN_H
-#define ELAPSE_PARTITION_RERUN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -43,5 +42,4 @@ int64_t model_rerun_flops(const struct model *model, int item, enum rerun rerun)
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -5,8 +5,7 @@
  * [r*K, (r+1)*K) and is driven by local rank r. A pipeline stays inside one node if the node has K
  * devices for it. Longer pipelines, and those made of the nodes' remaining devices, take
  * consecutive devices across nodes. Pure. */
-#ifndef ELAPSE_PARTITION_AUTODP_H
-#define ELAPSE_PARTITION_AUTODP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,10 +13,6 @@
 #include "partition/cluster/cluster.h"
 #include "partition/model/model.h"
 #include "partition/plan/plan.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum rank_map {
     MAP_PIPELINE_INSIDE, /* the paper's map: activations stay inside nodes */
@@ -84,8 +79,3 @@ void transition_clear(struct transition *transition);
 enum status autodp_keep_devices(const struct model *model, const struct cluster *cluster,
                                 const struct plan *old, bool with_device_0, struct plan *plan,
                                 struct err *err);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -3,8 +3,7 @@
  * They are for comparison, exactly as published (AutoPipe; He et al., ICML 2021) and as in the
  * released code, with their weaknesses. partition/plan/cut.h has the exact cut. Sizes are millions of
  * parameters. Pure. */
-#ifndef ELAPSE_PARTITION_BALANCE_H
-#define ELAPSE_PARTITION_BALANCE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -50,5 +49,4 @@ void balance_sizes(const struct model *model, double *sizes);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

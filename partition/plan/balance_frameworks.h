@@ -2,16 +2,11 @@
  *
  * For comparison with the exact cut (cut.h), as their released functions do it, empty stages and all.
  * A unit is what the framework cannot cut: a transformer layer, the embedding, the head. Pure. */
-#ifndef ELAPSE_PARTITION_BALANCE_FRAMEWORKS_H
-#define ELAPSE_PARTITION_BALANCE_FRAMEWORKS_H
+#pragma once
 
 #include <stdbool.h>
 
 #include "partition/base/status.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct framework_balancer {
     const char *name;
@@ -26,8 +21,3 @@ struct framework_balancer {
 
 enum { NUM_FRAMEWORK_BALANCERS = 4 };
 extern const struct framework_balancer framework_balancers[NUM_FRAMEWORK_BALANCERS];
-
-#ifdef __cplusplus
-}
-#endif
-#endif

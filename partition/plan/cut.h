@@ -4,17 +4,12 @@
  * the one whose first_item is lexicographically smallest: the first stage is as short as possible,
  * then the second, and so on. The planner also weighs messages, memory and the schedule
  * (partition/search/planner_cuts.c). Pure; threads may call it on distinct objects. */
-#ifndef ELAPSE_PARTITION_CUT_H
-#define ELAPSE_PARTITION_CUT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "partition/base/status.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct cut {
     int num_stages, num_items;
@@ -38,8 +33,3 @@ struct cut_time {
     int64_t bwd_rest_ns;   /* replaces bwd_input_ns if no item below needs the input's gradient */
     int64_t fwd_nograd_ns; /* replaces fwd_ns if no stash is kept */
 };
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,15 +1,10 @@
 /* partition/plan/cut_model.h - the exact cut of cut.h for a model, with times from a cost source and
  * sizes from the model. Pure. */
-#ifndef ELAPSE_PARTITION_CUT_MODEL_H
-#define ELAPSE_PARTITION_CUT_MODEL_H
+#pragma once
 
 #include "partition/cost/cost.h"
 #include "partition/plan/cut.h"
 #include "partition/plan/plan.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* The device, micro-batch and optimizer of an item, which determine its times. */
 struct cut_device {
@@ -24,8 +19,3 @@ struct cut_device {
  * *extrapolated is set if the cost source extrapolates. Returns the errors of the cost source. */
 enum status cut_times(const struct setting *setting, const struct cut_device *on, int first_item,
                       struct cut_time *times, bool *extrapolated, struct err *err);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -2,8 +2,7 @@
  *
  * profiles/job/job_json.h reads and writes its JSON form. Limits and defaults of its keys stand in
  * their rows (job_members.c), rules between keys in job.c, and nowhere else. */
-#ifndef ELAPSE_PARTITION_JOB_H
-#define ELAPSE_PARTITION_JOB_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -298,5 +297,4 @@ bool job_lags(const struct job *job);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

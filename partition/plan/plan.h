@@ -1,7 +1,6 @@
 /* partition/plan/plan.h - every decision about how a job runs: cut, replicas, micro-batches, schedule
  * and devices. */
-#ifndef ELAPSE_PARTITION_PLAN_H
-#define ELAPSE_PARTITION_PLAN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -198,5 +197,4 @@ const char *recompute_mode_name(enum recompute_mode mode);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

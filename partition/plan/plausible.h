@@ -2,16 +2,11 @@
  * memory than a device has or less than the weights take, idle time below 0 or above all, a step in
  * which memory cannot even be read once. Such an answer is an error of ours, and it is not given.
  * Pure. */
-#ifndef ELAPSE_PARTITION_PLAUSIBLE_H
-#define ELAPSE_PARTITION_PLAUSIBLE_H
+#pragma once
 
 #include "partition/cost/cost.h"
 #include "partition/plan/plan.h"
 #include "partition/plan/rates.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* An answer about one step of a plan. */
 struct step_claim {
@@ -30,8 +25,3 @@ struct step_claim {
  * ERR_SYSTEM: it cannot; the message says why, and the hint asks for a report. O(items + ranks *
  * replicas). */
 enum status plausible_step(const struct step_claim *claim, struct err *err);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

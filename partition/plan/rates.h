@@ -1,15 +1,10 @@
 /* partition/plan/rates.h - the speed of a step in the units that people compare: samples, tokens
  * and model flops a second, and the share of the devices' peak. Also what a whole run costs. Pure.
  * docs/numbers.md has the formulas. */
-#ifndef ELAPSE_PARTITION_RATES_H
-#define ELAPSE_PARTITION_RATES_H
+#pragma once
 
 #include "partition/plan/job.h"
 #include "partition/plan/plan.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Flops of one sample in a training step. A multiply-add is 2. Only matrix products count. */
 struct sample_flops {
@@ -53,8 +48,3 @@ struct run_cost run_cost_of(const struct cluster *cluster, int64_t run_ns);
 int64_t rates_run_samples(const struct job *job, const struct plan *plan, int64_t num_samples);
 /* Time of this number of samples at this rate; INT64_MAX if it overflows. */
 int64_t rates_run_ns(int64_t samples, double samples_per_s);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -2,8 +2,7 @@
  * each can run.
  *
  * Pure; no state. profiles/frameworks/target_file.h writes the frameworks' configurations. */
-#ifndef ELAPSE_PARTITION_TARGET_H
-#define ELAPSE_PARTITION_TARGET_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -60,5 +59,4 @@ enum status target_find(const char *name, const struct plan_target **target, str
 
 #ifdef __cplusplus
 }
-#endif
 #endif

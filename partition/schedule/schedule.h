@@ -4,8 +4,7 @@
  * it correct, schedule_time() and sim/ compute its time, exec/ runs it. A rank is a position 0..K-1
  * in a pipeline; all R replicas run equal lists. Stages are numbered 0..K*v-1 with v chunks per
  * rank, and stage s feeds stage s+1. */
-#ifndef ELAPSE_PARTITION_SCHEDULE_H
-#define ELAPSE_PARTITION_SCHEDULE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -248,5 +247,4 @@ const char *op_kind_name(enum op_kind kind);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

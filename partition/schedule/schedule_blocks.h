@@ -1,14 +1,9 @@
 /* partition/schedule/schedule_blocks.h - the schedules that repeat one building block: v-half and v-min.
  *
  * schedule_generate() calls this; nobody else needs it. */
-#ifndef ELAPSE_PARTITION_SCHEDULE_BLOCKS_H
-#define ELAPSE_PARTITION_SCHEDULE_BLOCKS_H
+#pragma once
 
 #include "partition/schedule/schedule.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Write all lists of an allocated schedule of kind SCHEDULE_V_HALF or SCHEDULE_V_MIN, which has
  * space for 6 M ops on each rank. ERR_NOMEM. O(ops) time, 16 bytes per (rank, micro-batch). */
@@ -17,8 +12,3 @@ enum status schedule_write_blocks(struct schedule *schedule, struct err *err);
 /* The number of micro-batches in flight on a stage just before its rank's first backward, if M does
  * not limit it. */
 int schedule_block_live(enum schedule_kind kind, int num_ranks, int stage);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,7 +1,6 @@
 /* partition/schedule/schedule_check.h - the state that the two passes of schedule_check() share. Only
  * schedule_check.c and schedule_check_ops.c include it. */
-#ifndef ELAPSE_PARTITION_SCHEDULE_CHECK_H
-#define ELAPSE_PARTITION_SCHEDULE_CHECK_H
+#pragma once
 
 #include <stdio.h>
 
@@ -92,5 +91,3 @@ static inline int edge_of(const struct check *check, struct op op)
 /* Pass 1: check that every op is on its stage's rank, that none is missing or appears twice, and
  * that backwards ascend. ERR_INFEASIBLE. */
 enum status schedule_check_ops(struct check *check, struct err *err);
-
-#endif

@@ -34,14 +34,9 @@
  * files.
  *
  * Pure; deterministic. */
-#ifndef ELAPSE_PARTITION_PLAN_FOR_H
-#define ELAPSE_PARTITION_PLAN_FOR_H
+#pragma once
 
 #include "partition/search/planner.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* The state of a run at the moment when it needs a plan. */
 struct run_state {
@@ -81,8 +76,3 @@ enum status plan_find_order(const struct setting *setting, struct plan *plan, st
  * borrows what the setting points to. */
 void planner_from_job(const struct job *job, const struct setting *setting, int num_frozen_layers,
                       struct planner_problem *problem, struct planner_options *options);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

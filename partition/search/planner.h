@@ -25,8 +25,7 @@
  * (planner_bound.h).
  *
  * Pure; deterministic; threads may call it on distinct objects. */
-#ifndef ELAPSE_PARTITION_PLANNER_H
-#define ELAPSE_PARTITION_PLANNER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -35,10 +34,6 @@
 #include "partition/plan/job.h"
 #include "partition/plan/plan.h"
 #include "partition/plan/target.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Whether a plan may read the frozen prefix's output from a cache. The cost of filling the cache is
  * spread over the epochs that are left and added to each step of a plan that reads
@@ -253,8 +248,3 @@ void planner_result_shift(struct planner_result *result);
  * array of *num entries that the caller owns. */
 enum status planner_microbatches(int64_t batch, int num_ranks, struct microbatches **list, int *num,
                                  struct err *err);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

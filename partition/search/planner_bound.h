@@ -48,8 +48,7 @@
  *
  * If ranks hold a stage on each arm of a V, peel() finds the least T that bound-1 to bound-4 allow.
  * For interleaved chunks only the four bounds for any cut are known. */
-#ifndef ELAPSE_PARTITION_PLANNER_BOUND_H
-#define ELAPSE_PARTITION_PLANNER_BOUND_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -57,10 +56,6 @@
 #include "partition/plan/plan.h"
 #include "partition/search/planner.h"
 #include "partition/base/units.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* The terms of a bound, in ns or bytes, saturate here, so that six of them and two chains fit an
  * int64_t. Saturation only makes a bound lower, and a low bound is still a bound. */
@@ -360,8 +355,3 @@ bool bound_cut_fits(const struct bound_shape *shape, const int *first_item, int6
 /* Improve a cut heuristically: move boundaries while the ranks' bounds become more equal and fewer
  * ranks exceed their memory. The result proves nothing. */
 void bound_balance(const struct bound_shape *shape, int *first_item);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,17 +1,12 @@
 /* partition/search/planner_search.h - the state of a search. Only the planner's own files include
  * it. */
-#ifndef ELAPSE_PARTITION_PLANNER_SEARCH_H
-#define ELAPSE_PARTITION_PLANNER_SEARCH_H
+#pragma once
 
 #include "partition/search/planner.h"
 #include "partition/search/planner_bound.h"
 #include "partition/search/rank_places.h"
 #include "partition/step/schedule_time.h"
 #include "partition/step/workload.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* The state of a node: a family, or a candidate with a bound of this kind. */
 enum level { LEVEL_FAMILY, LEVEL_CHEAP, LEVEL_AVERAGE, LEVEL_TIGHT };
@@ -372,8 +367,3 @@ int search_microbatches(const struct search *search, int64_t batch);
  * tells whether the cache can be filled. */
 enum status search_fill(const struct search *search, const int *device, struct node *node,
                         bool *exists);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -14,17 +14,12 @@
  * So a place on the first devices of a cluster is a place on the whole cluster.
  *
  * Pure; deterministic. */
-#ifndef ELAPSE_PARTITION_RANK_PLACES_H
-#define ELAPSE_PARTITION_RANK_PLACES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "partition/cluster/cluster.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct rank_places; /* opaque */
 
@@ -51,8 +46,3 @@ enum status rank_places_of(struct rank_places *places, int num_ranks, int num_pi
  * O(devices). */
 enum status rank_places_map(const struct rank_places *places, int place, int num_ranks,
                             int num_pipelines, int *device, struct err *err);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -11,8 +11,7 @@
  * next plan.
  *
  * Pure; deterministic. */
-#ifndef ELAPSE_PARTITION_TURN_H
-#define ELAPSE_PARTITION_TURN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,10 +19,6 @@
 #include "partition/cost/cost.h"
 #include "partition/plan/job.h"
 #include "partition/plan/plan.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Whether plans may change during the run: the job has a freeze policy or elastic.stages. */
 bool turn_elastic(const struct job *job);
@@ -72,8 +67,3 @@ bool turn_changes(const struct job *job, int64_t turn, int num_frozen, const str
 
 /* A copy of cost in which the job's cache times, if it has any, replace the measured ones. */
 struct cost turn_cost(const struct job *job, const struct cost *cost);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

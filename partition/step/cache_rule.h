@@ -12,8 +12,7 @@
  * that many; the simulator assumes that many.
  *
  * Pure. */
-#ifndef ELAPSE_PARTITION_CACHE_RULE_H
-#define ELAPSE_PARTITION_CACHE_RULE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,10 +20,6 @@
 #include "partition/cost/cost.h"
 #include "partition/plan/job.h"
 #include "partition/plan/plan.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum { CACHE_LEVEL_MAX = 4095 }; /* frozen items */
 
@@ -69,8 +64,3 @@ double cache_fill_weight(int64_t epochs, int64_t views, double share);
  * micro-batch and writes the output. ERR_INFEASIBLE if the cost source does not know an item. */
 enum status cache_fill_extra(const struct setting *setting, const struct plan *plan, int level,
                              int64_t *ns, struct err *err);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -5,14 +5,9 @@
  * the second can come. An arc may belong to a task ("work"). Shortening a task by a share in [0, 1]
  * shortens its arcs in proportion. Tasks belong to groups, and each group has a budget: the shares
  * of its tasks add up to at most that. shares_solve.h makes such a project of a pipeline step. */
-#ifndef ELAPSE_PARTITION_CRASH_H
-#define ELAPSE_PARTITION_CRASH_H
+#pragma once
 
 #include "partition/base/status.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Event `to` comes no earlier than ns - cut_ns * share[work] after event `from`. */
 struct crash_arc {
@@ -43,8 +38,3 @@ double crash_end_ns(const struct crash_project *project, const double *share, do
  * 2,048 works, 10 to 22 s for 65,536 (64 ranks, 1,024 micro-batches; AMD EPYC). */
 #define CRASH_TOLERANCE 1e-6
 enum status crash_solve(const struct crash_project *project, double *share, struct err *err);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

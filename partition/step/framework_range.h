@@ -1,13 +1,8 @@
 /* partition/step/framework_range.h - how long a plan's step takes under the frameworks that people may run
  * it with, where nobody says which. Pure. */
-#ifndef ELAPSE_PARTITION_FRAMEWORK_RANGE_H
-#define ELAPSE_PARTITION_FRAMEWORK_RANGE_H
+#pragma once
 
 #include "partition/plan/plan.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum { FRAMEWORK_RANGE_MAX = 8 };
 
@@ -32,8 +27,3 @@ struct framework_range framework_range_of_none(const struct setting *setting);
 
 /* What is taken where nobody names a framework. */
 extern const char framework_range_taken[];
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,13 +1,8 @@
 /* partition/step/lower.h - the one way from a plan to the op lists and costs of a step, by which
  * planner, simulator and executor go. */
-#ifndef ELAPSE_PARTITION_LOWER_H
-#define ELAPSE_PARTITION_LOWER_H
+#pragma once
 
 #include "partition/step/workload.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Add to a compute schedule everything else that a step does: recompute, cache reads and writes,
  * the frozen forward of the whole batch, messages, all-reduces, tied gradients, norm, update. Only
@@ -44,8 +39,3 @@ enum status plan_lower_to_simulate(const struct setting *setting, const struct p
 enum status plan_lower_unchecked(const struct setting *setting, const struct plan *plan,
                                  const struct sites *sites, struct stage_memo *memo,
                                  struct workload *workload, struct schedule *full, struct err *err);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -2,15 +2,10 @@
  *
  * The interior point of crash.c solves some hundred of them. The columns are ordered once so that the
  * triangular factor stays sparse. */
-#ifndef ELAPSE_PARTITION_NORMAL_H
-#define ELAPSE_PARTITION_NORMAL_H
+#pragma once
 
 #include "partition/base/arrays.h"
 #include "partition/base/status.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* A, row after row: row r has entries [first[r], first[r + 1]), each column at most once. */
 struct sparse_rows {
@@ -46,8 +41,3 @@ void normal_factor(struct normal *normal, const double *weight);
 
 /* Replace b by x, [column]. */
 void normal_solve(struct normal *normal, double *x);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

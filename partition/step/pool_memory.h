@@ -26,14 +26,9 @@
  * and of the prefix, also holds a copy of what the stage reads of the micro-batch, and a stage that
  * reads images one more, for images that come ahead (a cached prefix has none). What kernels take
  * for themselves comes on top. */
-#ifndef ELAPSE_PARTITION_POOL_MEMORY_H
-#define ELAPSE_PARTITION_POOL_MEMORY_H
+#pragma once
 
 #include "partition/step/workload.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 enum { MESSAGE_WINDOW = 2 }; /* exec/ takes more where two would hold a list up for ever */
 
@@ -55,8 +50,3 @@ enum status pool_memory(const struct model *model, const struct schedule *full,
                         const struct workload *workload, const struct plan *plan,
                         const int64_t *stash_bytes, bool on_device, int64_t *memory_bytes,
                         struct err *err);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,13 +1,8 @@
 /* partition/step/recompute_fit.h - how many layers each stage runs again (RECOMPUTE_LAYER). Pure. */
-#ifndef ELAPSE_PARTITION_RECOMPUTE_FIT_H
-#define ELAPSE_PARTITION_RECOMPUTE_FIT_H
+#pragma once
 
 #include "partition/schedule/schedule.h"
 #include "partition/step/workload.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Set plan->recompute_layers, num_stages entries of the caller's, and work the lowered plan's
  * workload out again with them. With `search`, each rank runs as few layers again as let it fit its
@@ -28,8 +23,3 @@ static inline bool recompute_in_layer(const struct model *model, int item)
 
 /* Number of layers of a stage of which an item trains. */
 int recompute_layers_of(const struct model *model, const struct plan *plan, int stage);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

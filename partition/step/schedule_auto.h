@@ -1,7 +1,6 @@
 /* partition/step/schedule_auto.h - a schedule found by search for given stage times, messages and
  * memory. The named schedules assume equal stages. */
-#ifndef ELAPSE_PARTITION_SCHEDULE_AUTO_H
-#define ELAPSE_PARTITION_SCHEDULE_AUTO_H
+#pragma once
 
 #include "partition/cluster/cluster.h"
 #include "partition/cost/cost.h"
@@ -9,10 +8,6 @@
 #include "partition/plan/plan.h"
 #include "partition/schedule/schedule.h"
 #include "partition/step/workload.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Ops times ranks of a plan's list schedules. */
 static inline int64_t schedule_search_work(const struct plan *plan)
@@ -59,8 +54,3 @@ struct list_rules {
  * O(ops * num_ranks). */
 enum status schedule_list(const struct workload *workload, const struct list_rules *rules,
                           struct schedule *compute, bool *complete, struct err *err);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

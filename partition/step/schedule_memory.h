@@ -1,13 +1,8 @@
 /* partition/step/schedule_memory.h - the memory that each rank holds while it runs its list, by the
  * rules memory-1 to memory-3 of partition/step/step_rules.h. For the planner and the simulator. */
-#ifndef ELAPSE_PARTITION_SCHEDULE_MEMORY_H
-#define ELAPSE_PARTITION_SCHEDULE_MEMORY_H
+#pragma once
 
 #include "partition/step/workload.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Peak bytes of each rank: weights, gradients, optimizer state, stash, inputs under recompute,
  * receive buffers, context. memory_bytes is the caller's, num_ranks entries. ERR_INPUT on overflow.
@@ -53,8 +48,3 @@ enum status schedule_memory_limited(const struct schedule *full, const struct wo
 enum status schedule_memory_curve(const struct schedule *full, const struct workload *workload,
                                   int rank, int64_t *during_bytes, int64_t *after_bytes,
                                   struct err *err);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -4,15 +4,10 @@
  * nanosecond, as long as no two transfers share a port or an uplink. The planner asks for the
  * length of the step. The event engine (sim/step/event_run.c) shares no code with this one, and
  * tests compare the two. */
-#ifndef ELAPSE_PARTITION_SCHEDULE_TIME_H
-#define ELAPSE_PARTITION_SCHEDULE_TIME_H
+#pragma once
 
 #include "partition/cost/collective.h"
 #include "partition/step/workload.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct step_time {
     int64_t step_ns;                       /* first op start to last op end */
@@ -63,8 +58,3 @@ enum status schedule_time_chain(const struct schedule *full, const struct worklo
  */
 enum status schedule_deadlock(const struct schedule *full, int replica, int rank, int64_t next,
                               struct err *err);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

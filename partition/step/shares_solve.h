@@ -3,15 +3,10 @@
  * The op lists and costs of a plan are a project (partition/step/crash.h): its events are the starts
  * of ops, by the rules that schedule_time() follows (compute, messages, launches, all-reduces, TIED,
  * NORM, UPDATE), and its works are the weight gradients of each stage and micro-batch. */
-#ifndef ELAPSE_PARTITION_SHARES_SOLVE_H
-#define ELAPSE_PARTITION_SHARES_SOLVE_H
+#pragma once
 
 #include "partition/step/crash.h"
 #include "partition/step/workload.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* The project of a plan whose lists and workload have no shares. work_of[stage * M + micro-batch] is
  * the number of its work, -1 where there is none to leave out. Each stage is a group, whose budget is
@@ -38,8 +33,3 @@ enum status plan_leave_out(const struct setting *setting, double max_share, stru
  * them. max_share 0: none. On failure the plan is unchanged. */
 enum status plan_set_shares(const struct setting *setting, double max_share, struct plan *plan,
                             struct err *err);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -4,15 +4,10 @@
  * Both follow from the devices alone. Plans
  * that differ only in cut, schedule or micro-batches share it, so the planner finds it once for all
  * cuts of a family: with many replicas it costs more than the rest of a workload. Pure. */
-#ifndef ELAPSE_PARTITION_SITES_H
-#define ELAPSE_PARTITION_SITES_H
+#pragma once
 
 #include "partition/cost/cost.h"
 #include "partition/plan/plan.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Different rings; equal ones are listed once. */
 struct ring_list {
@@ -52,8 +47,3 @@ void sites_free(struct sites *sites);
  * reduce-scatter of groups is followed by the all-reduce of their copies. */
 int64_t sites_collective_ns(const struct sites *sites, const struct setting *setting, int rank,
                             enum collective kind, int64_t bytes);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

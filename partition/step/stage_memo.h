@@ -2,8 +2,7 @@
  *
  * The planner builds the workloads of many plans that differ only in their cuts. Most stages of such
  * a plan have been in one before: its costs are copied. Direct-mapped, so its size is fixed. */
-#ifndef ELAPSE_PARTITION_STAGE_MEMO_H
-#define ELAPSE_PARTITION_STAGE_MEMO_H
+#pragma once
 
 #include "partition/step/workload.h"
 
@@ -31,5 +30,3 @@ struct stage_memo_entry *stage_memo_find(struct stage_memo *memo, const struct p
 /* Keep a copy of a stage's buckets. False: no memory. */
 bool stage_memo_keep_buckets(struct stage_memo_entry *entry, const struct bucket *buckets,
                              int num_buckets);
-
-#endif

@@ -96,17 +96,12 @@
  * same for all micro-batches.
  *
  * Left out: FROZEN_CACHED ignores cache_write, because it would write what it reads. */
-#ifndef ELAPSE_PARTITION_STEP_RULES_H
-#define ELAPSE_PARTITION_STEP_RULES_H
+#pragma once
 
 #include <stdint.h>
 
 #include "partition/base/status.h"
 #include "partition/base/units.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Longest step that is accepted, 36 years: sums of a few such still fit an int64_t. */
 #define STEP_NS_MAX ((int64_t)1 << 60)
@@ -118,8 +113,3 @@ static inline enum status step_add_ns(int64_t *sum, int64_t ns, const char *what
         return err_set(err, ERR_INPUT, "%s of a step take longer than 2^60 ns", what);
     return OK;
 }
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,12 +1,7 @@
 /* partition/step/traffic.h - a lower bound of a step by what its ports and uplinks carry. */
-#ifndef ELAPSE_PARTITION_TRAFFIC_H
-#define ELAPSE_PARTITION_TRAFFIC_H
+#pragma once
 
 #include "partition/step/workload.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* The time for which the step's messages and all-reduces (as rings) keep the busiest port or
  * uplink busy. No step that shares them is shorter, in whatever order its ops run. Between
@@ -23,8 +18,3 @@ enum status traffic_uplink_share(const struct cluster *cluster, const struct pla
  * O(classes * edges). ERR_NOMEM. */
 enum status workload_traffic_most_ns(const struct workload *workload, double uplink_share,
                                      int64_t allreduce_ns, int64_t *most_ns, struct err *err);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

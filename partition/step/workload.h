@@ -1,7 +1,6 @@
 /* partition/step/workload.h - the costs of a plan's step, per stage and op. The rules of
  * step_rules.h turn them into times and memory. */
-#ifndef ELAPSE_PARTITION_WORKLOAD_H
-#define ELAPSE_PARTITION_WORKLOAD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,10 +11,6 @@
 #include "partition/schedule/schedule.h"
 #include "partition/step/sites.h"
 #include "partition/step/step_rules.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Index of figures per micro-batch: the last micro-batch may be smaller. */
 enum { MB_FULL, MB_LAST, MB_SIZES };
@@ -232,8 +227,3 @@ static inline int64_t workload_stage_ns(const struct workload *workload, int sta
     return cost->op_ns[OP_F][MB_FULL] +
            (stage < workload->num_frozen_stages ? 0 : cost->op_ns[OP_B][MB_FULL]);
 }
-
-#ifdef __cplusplus
-}
-#endif
-#endif

@@ -1,7 +1,6 @@
 /* partition/step/workload_build.h - declarations that the parts of workload_build() share; only
  * they include it. */
-#ifndef ELAPSE_PARTITION_WORKLOAD_BUILD_H
-#define ELAPSE_PARTITION_WORKLOAD_BUILD_H
+#pragma once
 
 #include "partition/base/units.h"
 #include "partition/model/framework.h"
@@ -187,5 +186,3 @@ static inline bool builder_outside(const int64_t range[2], int64_t bytes)
 {
     return range[1] > 0 && (bytes < range[0] || bytes > range[1]);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* profiles/base/clock.h - this machine's monotonic clock, to measure durations. (Ranks on several
  * machines use comm_now_ns(), which is one clock for all of them.) */
-#ifndef ELAPSE_PROFILES_CLOCK_H
-#define ELAPSE_PROFILES_CLOCK_H
+#pragma once
 
 #include <stdint.h>
 #include <time.h>
@@ -29,5 +28,3 @@ static inline int64_t clock_wall_ns(void)
     clock_gettime(CLOCK_REALTIME, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
-
-#endif

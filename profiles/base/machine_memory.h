@@ -1,7 +1,6 @@
 /* profiles/base/machine_memory.h - how much memory this process may use: the machine's, or that of its control
  * group (cgroup), as in a container with a limit. */
-#ifndef ELAPSE_PROFILES_BASE_MACHINE_MEMORY_H
-#define ELAPSE_PROFILES_BASE_MACHINE_MEMORY_H
+#pragma once
 
 #include <stdint.h>
 
@@ -16,5 +15,3 @@ int64_t memory_total(void);
 /* Of a file system that begins at root, for tests; "" is the machine's. */
 int64_t memory_available_in(const char *root);
 int64_t memory_limit_in(const char *root); /* of control groups; INT64_MAX: none */
-
-#endif

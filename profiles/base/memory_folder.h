@@ -1,6 +1,5 @@
 /* profiles/base/memory_folder.h - where a run keeps copies of its state in shared memory. */
-#ifndef ELAPSE_PROFILES_MEMORY_FOLDER_H
-#define ELAPSE_PROFILES_MEMORY_FOLDER_H
+#pragma once
 
 #include <stdio.h>
 
@@ -12,5 +11,3 @@ static inline void memory_folder(const char *run_id, char path[MEMORY_FOLDER_SIZ
 {
     snprintf(path, MEMORY_FOLDER_SIZE, SHARED_MEMORY "/elapse-run-%.32s", run_id);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* profiles/base/safe_output.h - no control character of a foreign text reaches the terminal. */
-#ifndef ELAPSE_PROFILES_SAFE_OUTPUT_H
-#define ELAPSE_PROFILES_SAFE_OUTPUT_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -10,5 +9,3 @@
  * data, also "/dev/stdout" (atomic_open()), are not changed. A main calls it first. Without memory
  * nothing changes. */
 void safe_output_begin(bool progress);
-
-#endif

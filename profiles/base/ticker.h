@@ -1,7 +1,6 @@
 /* profiles/base/ticker.h - one line about work that takes a while: on a terminal it is overwritten, in a
  * log there is a new one every 10 s. Short work says nothing. */
-#ifndef ELAPSE_PROFILES_TICKER_H
-#define ELAPSE_PROFILES_TICKER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,5 +28,3 @@ double ticker_left(const struct ticker *ticker, double share);
 /* Remaining time as people say it: "45 s", "12 min", "3 h 20 min"; "?" if it is not known. Returns
  * text. */
 const char *format_left(double seconds, char *text, size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* profiles/base/utf8.h - code points of UTF-8 text, for JSON and for tokenizers. Pure. */
-#ifndef ELAPSE_PROFILES_UTF8_H
-#define ELAPSE_PROFILES_UTF8_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -14,5 +13,3 @@ uint32_t utf8_next(const char *text, size_t bytes, size_t *at);
 
 /* Write a code point to `to`; returns its length, 1..4 bytes. */
 int utf8_put(uint32_t code, char *to);
-
-#endif

@@ -1,7 +1,6 @@
 /* profiles/base/whole_file.h - read files whole, and write files that appear whole or not at
  * all. */
-#ifndef ELAPSE_PROFILES_WHOLE_FILE_H
-#define ELAPSE_PROFILES_WHOLE_FILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -68,5 +67,3 @@ enum status folders_make(const char *path, bool whole, struct err *err);
  * some file systems cannot sync a folder. atomic_close() calls it for files; call it after renaming
  * a folder. */
 void file_sync_name(const char *path);
-
-#endif

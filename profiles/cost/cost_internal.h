@@ -1,8 +1,7 @@
 /* profiles/cost/cost_internal.h - the types shared by the files that implement profile_cost.h.
  * kind_cost.c makes curves of a profile's rows, profile_cost.c answers from the curves, and
  * cost_choose.c chooses a profile. */
-#ifndef ELAPSE_PROFILES_COST_INTERNAL_H
-#define ELAPSE_PROFILES_COST_INTERNAL_H
+#pragma once
 
 #include "profiles/cost/profile_cost.h"
 
@@ -62,5 +61,3 @@ profile_cost_new(int num_kinds);                  /* with space for num_kinds; N
 void profile_cost_free(struct profile_cost *ctx); /* ctx may be NULL */
 /* Fill the rest of a handle from a complete ctx. The handle owns ctx from then on. */
 void profile_cost_finish(struct cost_handle *handle, struct profile_cost *ctx, bool published);
-
-#endif

@@ -8,8 +8,7 @@
  *
  * A profile of an older version lacks some rows. PASS_BWD_REST is then PASS_BWD_INPUT, which the
  * note says. PASS_FWD_NOGRAD is PASS_FWD, a few per cent too much. Near stash saves nothing. */
-#ifndef ELAPSE_PROFILES_PROFILE_COST_H
-#define ELAPSE_PROFILES_PROFILE_COST_H
+#pragma once
 
 #include "partition/cost/calibration.h"
 #include "partition/cost/cost.h"
@@ -103,5 +102,3 @@ enum status curve_build(const double *x, const double *y, const double *weight, 
 /* The curve's value at x. Sets *extrapolated outside the points; never clears it. */
 double curve_at(const struct curve *curve, double x, bool *extrapolated);
 void curve_clear(struct curve *curve);
-
-#endif

@@ -3,8 +3,7 @@
  * A framework is a table of rows. Each flag of it stands in one of four lists: it is read, it costs
  * nothing, it changes the answer and is not counted, or it is refused. A flag that stands in none is
  * named. The values come from the words of a command or from a file of settings. */
-#ifndef ELAPSE_PROFILES_COMMAND_FLAGS_H
-#define ELAPSE_PROFILES_COMMAND_FLAGS_H
+#pragma once
 
 #include "partition/base/status.h"
 #include "profiles/json/json.h"
@@ -77,5 +76,3 @@ void job_set_int(struct json *job, const char *path, int64_t value);
 /* Name what changes the answer and is not counted. */
 void flags_left_out(struct command_flags *flags, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-
-#endif

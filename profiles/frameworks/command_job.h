@@ -3,8 +3,7 @@
  *
  * A framework is a row of `readers` in command_job.c: its table of flags (command_flags.h) and its
  * rules. */
-#ifndef ELAPSE_PROFILES_COMMAND_JOB_H
-#define ELAPSE_PROFILES_COMMAND_JOB_H
+#pragma once
 
 #include "partition/base/status.h"
 #include "partition/model/model.h"
@@ -47,5 +46,3 @@ extern const struct flag_row megatron_rows[], torchtitan_rows[], deepspeed_rows[
     automodel_rows[];
 extern const int num_megatron_rows, num_torchtitan_rows, num_deepspeed_rows, num_hf_rows,
     num_automodel_rows;
-
-#endif

@@ -1,7 +1,6 @@
 /* profiles/frameworks/flag_rows.h - short forms of the rows of command_flags.h, for the files that hold
  * a framework's table. Include it last. */
-#ifndef ELAPSE_PROFILES_FLAG_ROWS_H
-#define ELAPSE_PROFILES_FLAG_ROWS_H
+#pragma once
 
 #include "profiles/frameworks/command_flags.h"
 
@@ -17,5 +16,3 @@
 #define LEFT(name, says) {name, FLAG_LEFT_OUT, NULL, says}
 #define REFUSED(name, says) {name, FLAG_REFUSED, NULL, says}
 /* clang-format on */
-
-#endif

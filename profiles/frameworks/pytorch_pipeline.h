@@ -1,7 +1,6 @@
 /* profiles/frameworks/pytorch_pipeline.h - pipelines by torch.distributed.pipelining, which torchtitan
  * and AutoModel use: schedules by name, stages by names of modules. */
-#ifndef ELAPSE_PROFILES_PYTORCH_PIPELINE_H
-#define ELAPSE_PROFILES_PYTORCH_PIPELINE_H
+#pragma once
 
 #include "profiles/frameworks/command_job.h"
 
@@ -21,5 +20,3 @@ struct pytorch_pipeline {
  * these counts, or op lists that do not fit them. ERR_SYSTEM: the file cannot be read. */
 enum status pytorch_pipeline_add(struct command_flags *flags, const struct pytorch_pipeline *ask,
                                  struct command_job *made, struct err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* profiles/frameworks/settings_text.h - files of settings of other frameworks as JSON. */
-#ifndef ELAPSE_PROFILES_SETTINGS_TEXT_H
-#define ELAPSE_PROFILES_SETTINGS_TEXT_H
+#pragma once
 
 #include "partition/base/status.h"
 #include "profiles/json/json.h"
@@ -16,5 +15,3 @@ enum status settings_read(const char *text, const char *file, struct json **obje
 /* Put blanks in the place of comments (slashes, #) and of commas that nothing follows, outside of
  * texts, as HJSON allows them. */
 void settings_without_comments(char *text);
-
-#endif

@@ -3,8 +3,7 @@
  * Nothing is executed. Comments, quotes, continuations, NAME=value, arrays, ${NAME:-default}, $(( )),
  * heredocs, case, and plain tests of an if or before && and || are understood. Every other construct is
  * named in `notes`, and what depends on it stays in the words as it was written ("$NAME"). */
-#ifndef ELAPSE_PROFILES_SHELL_WORDS_H
-#define ELAPSE_PROFILES_SHELL_WORDS_H
+#pragma once
 
 #include "partition/base/status.h"
 #include "profiles/json/json.h"
@@ -24,5 +23,3 @@ struct shell_words {
 enum status shell_words_read(const char *text, const char *what, char *const *arguments,
                              int num_arguments, struct shell_words *words, struct err *err);
 void shell_words_clear(struct shell_words *words);
-
-#endif

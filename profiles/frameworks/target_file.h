@@ -2,8 +2,7 @@
  *
  * The text sets the layout, the batch and the number format. docs/frameworks.md lists the names and
  * their sources. */
-#ifndef ELAPSE_PROFILES_TARGET_FILE_H
-#define ELAPSE_PROFILES_TARGET_FILE_H
+#pragma once
 
 #include "partition/plan/job.h"
 #include "partition/plan/target.h"
@@ -21,5 +20,3 @@ struct target_file {
 enum status target_file_make(const struct job *job, const struct plan *plan, const char *csv_path,
                              struct target_file *file, struct err *err);
 void target_file_clear(struct target_file *file);
-
-#endif

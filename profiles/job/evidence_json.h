@@ -13,8 +13,7 @@
  * be left out; of a decision only "frozen" is read, because the policy repeats the rest.
  * steps_window and steps_left are missing in files of older versions: they are then taken from
  * "step" and from the rates. */
-#ifndef ELAPSE_PROFILES_EVIDENCE_JSON_H
-#define ELAPSE_PROFILES_EVIDENCE_JSON_H
+#pragma once
 
 #include "partition/freeze/evidence.h"
 #include "partition/model/model.h"
@@ -34,5 +33,3 @@ enum status evidence_layers(const struct json *root, const char *where, int *num
 enum status evidence_from_json(const struct json *root, const char *where,
                                const struct model *model, struct freeze_history *history,
                                struct err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* profiles/job/hub_model.h - models of the Hugging Face hub by their ids, from the local cache alone. */
-#ifndef ELAPSE_PROFILES_HUB_MODEL_H
-#define ELAPSE_PROFILES_HUB_MODEL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,5 +13,3 @@ bool hub_is_id(const char *text, size_t length);
  * in $HF_HOME, else in $XDG_CACHE_HOME/huggingface or ~/.cache/huggingface. Of the commit that "main" was
  * when it was fetched. The caller frees *path. ERR_INPUT: it is not there; the hint says how to fetch it. */
 enum status hub_config_path(const char *id, char **path, struct err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* profiles/job/job_json.h - jobs, models and clusters from files, presets and overrides. */
-#ifndef ELAPSE_PROFILES_JOB_JSON_H
-#define ELAPSE_PROFILES_JOB_JSON_H
+#pragma once
 
 #include "partition/plan/job.h"
 #include "profiles/json/fields.h"
@@ -96,5 +95,3 @@ enum status model_from_json(const struct json *value, const struct fields_source
                             int elem_bytes, struct model *model, struct err *err);
 enum status cluster_from_json(const struct json *value, const struct fields_source *source,
                               struct cluster *cluster, struct err *err);
-
-#endif

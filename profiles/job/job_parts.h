@@ -1,6 +1,5 @@
 /* profiles/job/job_parts.h - declarations that the files job_*.c share. Only they include it. */
-#ifndef ELAPSE_PROFILES_JOB_PARTS_H
-#define ELAPSE_PROFILES_JOB_PARTS_H
+#pragma once
 
 #include "partition/plan/job.h"
 #include "profiles/json/fields.h"
@@ -26,5 +25,3 @@ enum status job_read_evidence(const struct json *value, const struct fields_sour
                               struct job *job, struct err *err);
 enum status job_read_baseline(const struct json *value, const struct fields_source *source,
                               struct job *job, struct err *err);
-
-#endif

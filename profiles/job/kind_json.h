@@ -9,8 +9,7 @@
  *   source    where this object's figures are from; `sources` has an own text for a figure or a group
  *
  * A user's files are NAME.json in $XDG_CONFIG_HOME/elapse/devices, else ~/.config/elapse/devices. */
-#ifndef ELAPSE_PROFILES_KIND_JSON_H
-#define ELAPSE_PROFILES_KIND_JSON_H
+#pragma once
 
 #include "partition/cluster/device_kinds.h"
 #include "profiles/json/fields.h"
@@ -37,5 +36,3 @@ enum status kind_unknown(const char *what, const char *name, struct err *err);
 
 /* fields_each() of the keys. */
 void kind_keys_each(key_visitor *visit, void *ctx);
-
-#endif

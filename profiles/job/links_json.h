@@ -1,7 +1,6 @@
 /* profiles/job/links_json.h - the rates of a cluster object: curves by message size, and
  * collectives. */
-#ifndef ELAPSE_PROFILES_LINKS_JSON_H
-#define ELAPSE_PROFILES_LINKS_JSON_H
+#pragma once
 
 #include "partition/cluster/cluster.h"
 #include "profiles/json/fields.h"
@@ -26,5 +25,3 @@ enum status collectives_from_json(const struct json *object, const char *file, c
 
 /* fields_each() of the keys of "collective". */
 void collective_keys_each(key_visitor *visit, void *ctx);
-
-#endif

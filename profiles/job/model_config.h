@@ -1,6 +1,5 @@
 /* profiles/job/model_config.h - models from config.json of Hugging Face's transformers. */
-#ifndef ELAPSE_PROFILES_MODEL_CONFIG_H
-#define ELAPSE_PROFILES_MODEL_CONFIG_H
+#pragma once
 
 #include "partition/model/model.h"
 #include "profiles/json/json.h"
@@ -18,5 +17,3 @@ enum status model_from_config(const struct json *object, const char *file, int e
  * Another family, or a type that we do not have, passes. */
 enum status model_config_check(const struct json *object, const char *file,
                                const struct model *model, double eps, struct err *err);
-
-#endif

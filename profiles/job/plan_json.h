@@ -3,8 +3,7 @@
  * A plan file, the summary of a run and the answer of `elapse plan --json` hold these members. The
  * reader requires every member except memory_bytes. It ignores unknown members, because a plan file
  * is the whole answer of `elapse plan`. */
-#ifndef ELAPSE_PROFILES_PLAN_JSON_H
-#define ELAPSE_PROFILES_PLAN_JSON_H
+#pragma once
 
 #include "partition/plan/job.h"
 #include "partition/plan/plan.h"
@@ -37,5 +36,3 @@ enum status plan_json_read(const struct json *object, const char *what, const st
  * reduction. Contract and errors as of plan_json_read(). ERR_SYSTEM: the file cannot be read. */
 enum status plan_json_load(const char *path, const struct job *job, const struct cluster *cluster,
                            struct plan *plan, struct err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* profiles/json/build_facts.h - what the programs were built from and with, for `--version`. */
-#ifndef ELAPSE_PROFILES_BUILD_FACTS_H
-#define ELAPSE_PROFILES_BUILD_FACTS_H
+#pragma once
 
 #include "profiles/json/json.h"
 
@@ -21,5 +20,3 @@ void build_facts_print(const char *program);
 /* "SQLite 3.40.1, cJSON 1.7.15", those that run now; returns buf. */
 const char *build_libraries(char *buf, size_t size);
 void build_facts_to_json(struct json *object);
-
-#endif

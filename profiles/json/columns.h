@@ -1,7 +1,6 @@
 /* profiles/json/columns.h - the members of a struct as columns. One table says how a row is stored in
  * SQL, written as JSON and CSV, and printed. */
-#ifndef ELAPSE_PROFILES_COLUMNS_H
-#define ELAPSE_PROFILES_COLUMNS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -60,5 +59,3 @@ void row_print_head(FILE *out, const struct row_table *table);
 void row_print(FILE *out, const struct row_table *table, const void *row);
 /* Print the headings and n rows, a line each. */
 void rows_print(const struct row_table *table, const void *rows, int64_t n);
-
-#endif

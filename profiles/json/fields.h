@@ -2,8 +2,7 @@
  *
  * Parsing, checks, the valid keys in errors, the help text and writing all follow from the rows of
  * the table (partition/base/member.h). The names are keys, dotted paths ("train.optimizer.lr"). */
-#ifndef ELAPSE_PROFILES_FIELDS_H
-#define ELAPSE_PROFILES_FIELDS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -63,5 +62,3 @@ char *path_join(const char *dir, const char *path);
 bool path_ends(const char *path, const char *suffix);
 /* Whether a MODEL or CLUSTER text names a file, not a preset: it ends in ".json". */
 bool path_is_json(const char *text);
-
-#endif

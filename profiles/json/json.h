@@ -5,8 +5,7 @@
  * parent or obtained from one belongs to the parent. Building does not report failures: running out
  * of memory marks the tree, and json_check(), json_text() and json_write() then return ERR_NOMEM.
  * Integers keep all 64 bits, doubles round-trip. */
-#ifndef ELAPSE_PROFILES_JSON_H
-#define ELAPSE_PROFILES_JSON_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -70,5 +69,3 @@ enum status json_write(const struct json *root, bool pretty, FILE *out, struct e
 enum status json_write_file(const struct json *root, const char *path, struct err *err);
 /* The same to a path that the user has named: output_open(). */
 enum status json_write_output(const struct json *root, const char *path, struct err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* profiles/json/json_diff.h - lists the values in which two JSON trees differ. */
-#ifndef ELAPSE_PROFILES_JSON_DIFF_H
-#define ELAPSE_PROFILES_JSON_DIFF_H
+#pragma once
 
 #include "profiles/json/json.h"
 
@@ -12,5 +11,3 @@ typedef void (*json_difference)(void *ctx, const char *key, const char *was, con
  * each() in the order of `was`, then for keys that only `is` has. ERR_NOMEM. */
 enum status json_diff(const struct json *was, const struct json *is, json_difference each,
                       void *ctx, struct err *err);
-
-#endif

@@ -5,15 +5,10 @@
  * set of libraries, and every run uses it. A profile replaces a choice where it timed the problem
  * again: because the library no longer takes the stored answer (another cuDNN), or because the user
  * asked for it (`elapse profile --retune`). */
-#ifndef ELAPSE_PROFILES_CHOICE_H
-#define ELAPSE_PROFILES_CHOICE_H
+#pragma once
 
 #include "partition/base/library_choice.h"
 #include "partition/base/status.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* The device and libraries of a choice, as in struct profile_info. */
 struct choice_place {
@@ -30,8 +25,3 @@ enum status store_get_choices(struct store *store, const struct choice_place *pl
  * store. */
 enum status store_put_choices(struct store *store, const struct choice_place *place,
                               const struct library_choice *list, int num, struct err *err);
-
-#ifdef __cplusplus
-}
-#endif
-#endif

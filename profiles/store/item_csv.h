@@ -4,8 +4,7 @@
  *     kind,item,microbatch,fwd_ns,bwd_input_ns,bwd_weight_ns,update_ns
  * in any order of columns; update_ns may be absent (0). kind is that of the device, one per file;
  * item is the name of an item of an explicit model. */
-#ifndef ELAPSE_PROFILES_ITEM_CSV_H
-#define ELAPSE_PROFILES_ITEM_CSV_H
+#pragma once
 
 #include "profiles/store/profile.h"
 
@@ -16,5 +15,3 @@ bool item_csv_is(const char *text);
  * is there twice, a last line without its end. *profile must be zeroed. */
 enum status item_csv_read(const char *text, const char *where, struct profile *profile,
                           struct err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* profiles/store/nsys.h - steps in a report of Nsight Systems, as `nsys export --type sqlite` writes it. */
-#ifndef ELAPSE_PROFILES_NSYS_H
-#define ELAPSE_PROFILES_NSYS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -12,5 +11,3 @@
  * single range has its own length. *first_left_out: of more than two distances the first, which
  * warms up. ERR_INPUT: no such range, or not such a file. ERR_SYSTEM, ERR_NOMEM. */
 enum status nsys_step_ns(const char *path, double *ns, bool *first_left_out, struct err *err);
-
-#endif

@@ -5,8 +5,7 @@
  * (profile_tables); SQL, JSON, CSV, checks and diff all use that table. Times are ns per whole
  * micro-batch, message or op: the median of `count` repeats after warm-up, and the 10th and 90th
  * percentile. */
-#ifndef ELAPSE_PROFILES_PROFILE_H
-#define ELAPSE_PROFILES_PROFILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -179,5 +178,3 @@ int profile_compare_rows(const struct row_table *table, const void *a, const voi
  * characters, a negative or non-finite time, p10 > median or median > p90, an unknown pass,
  * duplicate keys. `where` names the source in errors. */
 enum status profile_check(struct profile *profile, const char *where, struct err *err);
-
-#endif

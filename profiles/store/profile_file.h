@@ -6,8 +6,7 @@
  * otherwise the file was cut off. SQL: statements for profiles/shipped/; there is no reader. All
  * numbers round-trip. Columns have their units in their names, so a file in other units is refused.
  */
-#ifndef ELAPSE_PROFILES_PROFILE_FILE_H
-#define ELAPSE_PROFILES_PROFILE_FILE_H
+#pragma once
 
 #include <stdio.h>
 
@@ -35,5 +34,3 @@ typedef void profile_diff_fn(void *ctx, const struct row_table *table, const voi
                              const void *b);
 void profile_diff(const struct profile *a, const struct profile *b, profile_diff_fn *report,
                   void *ctx);
-
-#endif

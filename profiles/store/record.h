@@ -3,8 +3,7 @@
  * A writer opens a store (STORE_RECORD for a run's own file, STORE_WRITE for the shared one), adds
  * a run, appends rows in batches (each call is one transaction) and finishes the run. A reader gets
  * the rows back as arrays. Removing a run removes its rows. */
-#ifndef ELAPSE_PROFILES_RECORD_H
-#define ELAPSE_PROFILES_RECORD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -97,5 +96,3 @@ enum status record_read_transitions(struct store *store, int64_t run_id,
                                     struct transition_row **rows, int64_t *n, struct err *err);
 enum status record_read_memory(struct store *store, int64_t run_id, struct device_memory_row **rows,
                                int64_t *n, struct err *err);
-
-#endif

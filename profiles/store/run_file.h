@@ -7,8 +7,7 @@
  *
  * steps must have one at least; everything else may be absent. A step begins where the one before
  * it ended, unless start_ns says when. bridge/torch writes such files. */
-#ifndef ELAPSE_PROFILES_RUN_FILE_H
-#define ELAPSE_PROFILES_RUN_FILE_H
+#pragma once
 
 #include "profiles/json/json.h"
 #include "profiles/store/store.h"
@@ -22,5 +21,3 @@ enum status run_file_check(const struct json *root, const char *file, struct err
  * out of range; then nothing is written. ERR_SYSTEM: the store cannot be written. */
 enum status run_file_import(const struct json *root, const char *file, struct store *store,
                             int64_t *run_id, int64_t *num_steps, struct err *err);
-
-#endif

@@ -3,8 +3,7 @@
  * The Makefile makes the text of profiles/schema.sql and profiles/shipped a part of the program
  * (sql_text.h), and by write_store.c the bytes of a store set up from it: SQL takes 20 ms, which a
  * command without a store of its own would wait for. */
-#ifndef ELAPSE_PROFILES_SCHEMA_H
-#define ELAPSE_PROFILES_SCHEMA_H
+#pragma once
 
 #include <sqlite3.h>
 #include <stdbool.h>
@@ -23,5 +22,3 @@ int schema_apply(sqlite3 *db, int version, bool shipped, const char **what);
 /* A database file with all sections and the shipped profiles. Empty without SQLITE_HAS_IMAGES. */
 extern const unsigned char shipped_store[];
 extern const long shipped_store_bytes;
-
-#endif

@@ -2,13 +2,10 @@
  *
  * The Makefile generates the C file from them. The first entry is the schema, then come the shipped
  * profiles, and the last entry has a NULL name. */
-#ifndef ELAPSE_PROFILES_SQL_TEXT_H
-#define ELAPSE_PROFILES_SQL_TEXT_H
+#pragma once
 
 struct sql_text {
     const char *name; /* "schema", "rtx5000-paper" */
     const char *sql;
 };
 extern const struct sql_text sql_texts[];
-
-#endif

@@ -6,8 +6,7 @@
  *   - A file of another program or of a newer version is refused and never changed.
  *   - An older file is migrated inside one transaction when it is opened for writing.
  * A handle belongs to one thread. */
-#ifndef ELAPSE_PROFILES_STORE_H
-#define ELAPSE_PROFILES_STORE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -58,5 +57,3 @@ enum status store_remove_profile(struct store *store, const char *name, struct e
  * (free() it). */
 enum status store_list_profiles(struct store *store, const char *device_kind,
                                 struct profile_info **infos, int *count, struct err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* profiles/store/store_calibration.h - named calibrations in the store. */
-#ifndef ELAPSE_PROFILES_STORE_CALIBRATION_H
-#define ELAPSE_PROFILES_STORE_CALIBRATION_H
+#pragma once
 
 #include "partition/cost/calibration.h"
 #include "profiles/store/store.h"
@@ -20,5 +19,3 @@ enum status store_remove_calibration(struct store *store, const char *name, stru
 /* The names of all calibrations, ascending: *names is fresh, n entries (free() it). */
 enum status store_list_calibrations(struct store *store, char (**names)[CALIBRATION_NAME_MAX],
                                     int *n, struct err *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* profiles/store/store_internal.h - the connection and generic rows of store.c, for the files that keep
  * tables in the store. */
-#ifndef ELAPSE_PROFILES_STORE_INTERNAL_H
-#define ELAPSE_PROFILES_STORE_INTERNAL_H
+#pragma once
 
 #include <sqlite3.h>
 
@@ -60,5 +59,3 @@ enum status store_collect(struct store *store, sqlite3_stmt *stmt, const struct 
  * each of its parameters. */
 enum status store_get_rows(struct store *store, const struct row_table *table, const char *tail,
                            const int64_t *args, struct rows *rows, struct err *err);
-
-#endif

@@ -5,8 +5,7 @@
  * sends, receives, all-reduces and cache copies. Ops of a thread never overlap, because viewers
  * expect nested slices: a thread that would need it gets a second lane ("rank 0 sends 2"). An arrow
  * goes from each send to its receive. Counters show idle ranks and, where known, memory. */
-#ifndef ELAPSE_PROFILES_TRACE_H
-#define ELAPSE_PROFILES_TRACE_H
+#pragma once
 
 #include <stdint.h>
 #include <stdio.h>
@@ -37,5 +36,3 @@ enum status trace_end(struct trace *trace, struct err *err); /* ERR_NOMEM; alway
  * step,replica,rank,op,stage,microbatch,arg,start_ns,end_ns. */
 enum status ops_csv_write_file(const char *path, const struct op_row *rows, int64_t n,
                                struct err *err);
-
-#endif

@@ -29,8 +29,7 @@
  *
  * The renewal formula that the tests use as judge: J. T. Daly, "A higher order estimate of the
  * optimum checkpoint interval for restart dumps", FGCS 22 (2006), eq. 13. */
-#ifndef ELAPSE_SIM_FAULT_RUN_H
-#define ELAPSE_SIM_FAULT_RUN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -136,5 +135,3 @@ double fault_rate(const struct fault_setting *setting);
  * of 2 * mean or more. */
 double fault_young_ns(double cost_ns, double mean_ns);
 double fault_daly_ns(double cost_ns, double mean_ns);
-
-#endif

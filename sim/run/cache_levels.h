@@ -5,8 +5,7 @@
  * spread evenly over the micro-batches still to come, and entries that the epoch writes are read
  * only by later epochs. Each view of a sample has its own entries (epoch e uses view e mod views).
  * Pure. */
-#ifndef ELAPSE_SIM_CACHE_LEVELS_H
-#define ELAPSE_SIM_CACHE_LEVELS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -41,5 +40,3 @@ void cache_levels_fall(struct cache_levels *levels, int level);
  * sum to 1. */
 void cache_levels_from(const struct cache_levels *levels, int level, int64_t microbatch_size,
                        double *from);
-
-#endif

@@ -28,8 +28,7 @@
  * ends before the next begins, because its losses are summed. A step takes the time of its first
  * micro-batch through all stages and boundaries, plus the time of the slowest device for each
  * further micro-batch. */
-#ifndef ELAPSE_SIM_ELASTIC_RUN_H
-#define ELAPSE_SIM_ELASTIC_RUN_H
+#pragma once
 
 #include "partition/plan/job.h"
 #include "sim/run/plan_judge.h"
@@ -82,5 +81,3 @@ void elastic_run_clear(struct elastic_run *run);
  * per sample are compared, because the runs may have different numbers of samples. 0: the run
  * takes no time. */
 double elastic_speedup(const struct elastic_run *run, const struct elastic_run *other);
-
-#endif

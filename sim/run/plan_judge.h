@@ -1,6 +1,5 @@
 /* sim/run/plan_judge.h - the step time of a plan by the event engine, where transfers share links. */
-#ifndef ELAPSE_SIM_PLAN_JUDGE_H
-#define ELAPSE_SIM_PLAN_JUDGE_H
+#pragma once
 
 #include "partition/search/planner.h"
 #include "sim/step/engine.h"
@@ -35,5 +34,3 @@ enum status plan_judge_step(void *judge, const struct plan *plan, int64_t *step_
  * is infeasible for the engine, as one that is too large to simulate. */
 enum status plan_judge_chosen(struct plan_judge *judge, struct planner_result *result,
                               struct err *err);
-
-#endif

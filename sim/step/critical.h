@@ -1,7 +1,6 @@
 /* sim/step/critical.h - the critical path of a simulated step: the chain of ops, messages and waits
  * whose times add up to its length. */
-#ifndef ELAPSE_SIM_CRITICAL_H
-#define ELAPSE_SIM_CRITICAL_H
+#pragma once
 
 #include "sim/step/engine.h"
 
@@ -20,5 +19,3 @@ enum status critical_path_find(const struct sim_result *result, const struct sch
                                const struct workload *workload, struct critical_path *path,
                                struct err *err);
 void critical_path_clear(struct critical_path *path);
-
-#endif

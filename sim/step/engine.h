@@ -5,8 +5,7 @@
  * nanoseconds; events ordered by (time, kind, insertion number), so that every run repeats exactly.
  * A step whose transfers share no link takes one pass over its lists (direct_run.c) and no events.
  */
-#ifndef ELAPSE_SIM_ENGINE_H
-#define ELAPSE_SIM_ENGINE_H
+#pragma once
 
 #include "partition/step/workload.h"
 #include "partition/cost/collective.h"
@@ -103,5 +102,3 @@ enum status sim_step(const struct schedule *full, const struct workload *workloa
                      const struct setting *setting, const struct plan *plan,
                      const struct sim_options *options, struct sim_result *result, struct err *err);
 void sim_result_clear(struct sim_result *result);
-
-#endif

@@ -4,8 +4,7 @@
  * base-64 digit in which its time differs from base_ns. So it moves at most once for each level,
  * and entries of equal time keep their order of insertion. Entries are small integers that the
  * caller assigns, such as the number of a device or a flow. Each is in the queue at most once. */
-#ifndef ELAPSE_SIM_EVENT_QUEUE_H
-#define ELAPSE_SIM_EVENT_QUEUE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -57,5 +56,3 @@ bool event_queue_any_now(const struct event_queue *queue);
 /* Remove and return the first entry, with its *kind and *time_ns. -1 if the queue is empty.
  * Amortised O(levels). */
 int32_t event_queue_pop(struct event_queue *queue, enum event_kind *kind, int64_t *time_ns);
-
-#endif

@@ -15,8 +15,7 @@
  * where channels of one resource are filled from several, their order counts, and channels that are
  * shared alike may differ by 1 byte/s. A network with `alike` fills one of them for all, and says so
  * in `unsure`. */
-#ifndef ELAPSE_SIM_NETWORK_H
-#define ELAPSE_SIM_NETWORK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -127,5 +126,3 @@ static inline bool network_unsettled(const struct network *network)
 {
     return network->num_dirty > 0;
 }
-
-#endif

@@ -3,8 +3,7 @@
  *
  * direct_run.c or event_run.c computes the times and reports ops and messages to this file, which
  * counts busy time, idle time by cause, recorded ops and overflows. */
-#ifndef ELAPSE_SIM_STEP_H
-#define ELAPSE_SIM_STEP_H
+#pragma once
 
 #include <stddef.h>
 
@@ -218,5 +217,3 @@ static inline int mb_size(const struct step *step, int microbatch)
 {
     return microbatch == step->num_microbatches - 1 ? MB_LAST : MB_FULL;
 }
-
-#endif

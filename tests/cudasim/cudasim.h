@@ -16,8 +16,7 @@
  * Objects of cudasim-check are compiled with -fsanitize=thread, whose hooks cudasim_check.cpp
  * answers itself: every access of a kernel is then checked for bounds, alignment, reads before
  * writes in shared memory, and races (see there). */
-#ifndef ELAPSE_TESTS_CUDASIM_CUDASIM_H
-#define ELAPSE_TESTS_CUDASIM_CUDASIM_H
+#pragma once
 
 #include <math.h>
 #include <stdint.h>
@@ -470,4 +469,3 @@ static inline float rcp_approx(float x)
     const float y = 1.0f / x;
     return fabsf(y) < 1.17549435e-38f ? copysignf(0.0f, y) : y;
 }
-#endif

@@ -18,8 +18,7 @@
  *   ELAPSE_CUDASIM_PLACES=1    products round a column by its place
  *   ELAPSE_CUDASIM_LOG=FILE    a line at the end of the process: "mallocs N launches N"
  *   ELAPSE_CUDASIM_FAULT_RANK=R  only in the process of rank R (OMPI_COMM_WORLD_RANK) */
-#ifndef ELAPSE_TESTS_CUDASIM_CUDASIM_CONTROL_H
-#define ELAPSE_TESTS_CUDASIM_CUDASIM_CONTROL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -44,5 +43,4 @@ bool cudasim_checks(void);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

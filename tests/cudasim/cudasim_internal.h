@@ -1,6 +1,5 @@
 /* tests/cudasim/cudasim_internal.h - what the files of the emulation share. */
-#ifndef ELAPSE_TESTS_CUDASIM_CUDASIM_INTERNAL_H
-#define ELAPSE_TESTS_CUDASIM_CUDASIM_INTERNAL_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 #include <stddef.h>
@@ -113,4 +112,3 @@ bool cudasim_flight_fault(const void *address);
 void cudasim_check_read(const void *address, size_t bytes);
 void cudasim_check_write(const void *address, size_t bytes);
 extern bool cudasim_check_on;
-#endif

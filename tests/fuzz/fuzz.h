@@ -4,8 +4,7 @@
  * files, a line "--- next file" separates them. A parser passes when it returns: sanitizers judge
  * memory and undefined behaviour, libFuzzer judges time and memory, and fuzz_judge() judges the
  * error. What a parser accepts is then used, and read again from what the program writes of it. */
-#ifndef ELAPSE_TESTS_FUZZ_FUZZ_H
-#define ELAPSE_TESTS_FUZZ_FUZZ_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -87,5 +86,3 @@ void fuzz_faults(const uint8_t *data, size_t size);
 void fuzz_step_trace(const uint8_t *data, size_t size);
 void fuzz_measured(const uint8_t *data, size_t size);
 void fuzz_kind(const uint8_t *data, size_t size);
-
-#endif

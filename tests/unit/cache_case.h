@@ -1,8 +1,7 @@
 /* tests/unit/cache_case.h - a small job that caches, and its arena: for test_cache.c,
  * test_cache_ahead.c.
  */
-#ifndef ELAPSE_TESTS_CACHE_CASE_H
-#define ELAPSE_TESTS_CACHE_CASE_H
+#pragma once
 
 #include "exec/base/rng.h"
 #include "exec/cache/cache.h"
@@ -49,5 +48,3 @@ static inline struct cache *case_cache(const struct comm *comm, const struct job
     backend_free(be);
     return cache;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* tests/unit/checkpoint_case.h - a small model in two stages, to be saved in checkpoints. */
-#ifndef ELAPSE_TESTS_CHECKPOINT_CASE_H
-#define ELAPSE_TESTS_CHECKPOINT_CASE_H
+#pragma once
 
 #include "exec/cpu/backend_cpu.h"
 #include "exec/checkpoint/checkpoint.h"
@@ -83,5 +82,3 @@ static inline enum status case_save(const struct comm *comm, const char *dir, st
                                           .eval_loss = NAN};
     return checkpoint_save(comm, dir, &what, err);
 }
-
-#endif

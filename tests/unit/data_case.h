@@ -1,7 +1,6 @@
 /* tests/unit/data_case.h - a folder of small files made by a test, and jobs that read it. Include in one
  * file of a test only. */
-#ifndef ELAPSE_TESTS_DATA_CASE_H
-#define ELAPSE_TESTS_DATA_CASE_H
+#pragma once
 
 #include <dirent.h>
 #include <sys/stat.h>
@@ -122,6 +121,4 @@ static inline void open_without_memory(const struct job *job)
     (void)job;
 #endif
 }
-#endif
-
 #endif

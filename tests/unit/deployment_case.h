@@ -1,7 +1,6 @@
 /* tests/unit/deployment_case.h - layouts of hand-made plans on the ranks of a test: for test_deployment.c,
  * test_move.c. */
-#ifndef ELAPSE_TESTS_DEPLOYMENT_CASE_H
-#define ELAPSE_TESTS_DEPLOYMENT_CASE_H
+#pragma once
 
 #include "exec/cpu/backend_cpu.h"
 #include "exec/data/dataset_open.h"
@@ -131,5 +130,3 @@ static inline bool case_runs(const struct plan *plan, int rank, int item)
     }
     return false;
 }
-
-#endif

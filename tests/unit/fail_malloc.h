@@ -9,8 +9,7 @@
  * Replaces malloc, calloc, realloc and free of the test program (glibc). Under the address and the thread
  * sanitizer, which have their own, nothing fails, nothing is counted, and FAIL_MALLOC is 0. Include in one
  * file of a test only. */
-#ifndef ELAPSE_TESTS_FAIL_MALLOC_H
-#define ELAPSE_TESTS_FAIL_MALLOC_H
+#pragma once
 
 #include <errno.h>
 #include <stdbool.h>
@@ -90,6 +89,4 @@ FAIL_MALLOC_EVERYWHERE void free(void *old)
 }
 #elif !defined(FAIL_MALLOC)
 #define FAIL_MALLOC 0
-#endif
-
 #endif

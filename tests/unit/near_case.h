@@ -1,7 +1,6 @@
 /* tests/unit/near_case.h - a cost of near stash (cost.h) without a profile: falls with distance, another
  * one for each pass, large enough that some items would take less than nothing. */
-#ifndef ELAPSE_TESTS_NEAR_CASE_H
-#define ELAPSE_TESTS_NEAR_CASE_H
+#pragma once
 
 #include "partition/cost/cost.h"
 
@@ -12,5 +11,3 @@ static inline double near_case(const void *ctx, const struct device *device, enu
     (void)ctx, (void)device;
     return rates[pass] * 20000 / (20000 + (double)distance);
 }
-
-#endif

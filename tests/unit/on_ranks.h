@@ -1,7 +1,6 @@
 /* tests/unit/on_ranks.h - the main of a test program whose tests run on all ranks of mpirun at once.
  * Each test counts once: rank 0 prints, the others only where a test fails on them. */
-#ifndef ELAPSE_TESTS_ON_RANKS_H
-#define ELAPSE_TESTS_ON_RANKS_H
+#pragma once
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,5 +45,3 @@ static inline int on_ranks_end(struct comm *comm, int failed)
     comm_finalize(comm);
     return 0;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* tests/unit/plan_case.h - random small plans with everything in them: uneven stages, skip edges, slow
  * links, unequal devices, replicas, frozen prefixes, recompute, buckets, host launches, tied
  * tables, caches that hold stash. */
-#ifndef ELAPSE_TESTS_PLAN_CASE_H
-#define ELAPSE_TESTS_PLAN_CASE_H
+#pragma once
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -178,5 +177,3 @@ static inline void plan_case_random(struct plan_case *c, uint64_t *seed, int max
     }
     c->cost.near_ns_per_byte = case_below(seed, 2) ? near_case : NULL;
 }
-
-#endif

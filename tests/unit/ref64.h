@@ -1,7 +1,6 @@
 /* tests/unit/ref64.h - the slow obvious answers: forward passes in double by plain loops. Gradients are
  * judged by central differences of these, never by another hand-written backward. */
-#ifndef ELAPSE_TESTS_REF64_H
-#define ELAPSE_TESTS_REF64_H
+#pragma once
 
 #include <math.h>
 #include <stdbool.h>
@@ -135,5 +134,3 @@ static inline double ref_xent(const double *logits, int stride, int classes, int
     }
     return log(sum) - (1 - smoothing) * logits[label * stride] - smoothing * mean;
 }
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Runs a compute list by sweeping over all ranks again and again; an op runs when the list says so
  * and what it needs has ended. No work lists, no buffers, no cleverness. */
-#ifndef ELAPSE_TESTS_SCHEDULE_ORACLE_H
-#define ELAPSE_TESTS_SCHEDULE_ORACLE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -136,5 +135,3 @@ static inline struct oracle_result oracle_run(const struct schedule *list,
     free(order);
     return result;
 }
-
-#endif

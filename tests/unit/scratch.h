@@ -1,6 +1,5 @@
 /* tests/unit/scratch.h - a folder for a test or a group of them: its set-up and tear-down. */
-#ifndef ELAPSE_TESTS_SCRATCH_H
-#define ELAPSE_TESTS_SCRATCH_H
+#pragma once
 
 #include <unistd.h>
 
@@ -44,5 +43,3 @@ static inline const char *file_with(const char *name, const char *text)
     fclose(out);
     return path;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* tests/unit/sim_case.h - a step on a uniform model and a grid of devices, for the simulator's tests. */
-#ifndef ELAPSE_TESTS_SIM_CASE_H
-#define ELAPSE_TESTS_SIM_CASE_H
+#pragma once
 
 #include "partition/step/lower.h"
 #include "partition/step/workload.h"
@@ -141,5 +140,3 @@ static inline void sim_case_run(struct sim_case *c)
     if (sim_case_step(c, &err) != OK)
         fail_msg("%s", err.msg);
 }
-
-#endif

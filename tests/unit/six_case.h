@@ -1,7 +1,6 @@
 /* tests/unit/six_case.h - a job of six items on four ranks of one machine, for tests of turns and plans.
  */
-#ifndef ELAPSE_TESTS_SIX_CASE_H
-#define ELAPSE_TESTS_SIX_CASE_H
+#pragma once
 
 #include "partition/plan/job.h"
 #include "tests/unit/test.h"
@@ -33,5 +32,3 @@ static inline void make_job(struct job *job)
     job->pipeline.schedule_auto = false;
     job->pipeline.schedule = SCHEDULE_1F1B;
 }
-
-#endif

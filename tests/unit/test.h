@@ -1,7 +1,6 @@
 /* tests/unit/test.h - what every C test includes: cmocka with the headers that it needs, the usual
  * headers of C, and repeatable random numbers. */
-#ifndef ELAPSE_TESTS_TEST_H
-#define ELAPSE_TESTS_TEST_H
+#pragma once
 
 #include <math.h>
 #include <setjmp.h>
@@ -62,5 +61,3 @@ static inline double random_unit(void)
 {
     return (double)random_bits() * 0x1p-31;
 }
-
-#endif
