@@ -88,6 +88,18 @@ static void print_topic_of(const struct command *command)
         printf("\nsee also 'elapse help %s': %s\n", topic->name, topic->summary);
 }
 
+static enum status print_version(bool as_json, struct err *err)
+{
+    if (as_json) {
+        const struct command self = {.name = "version"};
+        struct json *json = command_json(&self);
+        build_facts_to_json(json);
+        return command_answer(json, err);
+    }
+    build_facts_print("elapse");
+    return OK;
+}
+
 static enum status run(int argc, char **argv, struct err *err)
 {
     if (argc < 2) {
@@ -107,16 +119,8 @@ static enum status run(int argc, char **argv, struct err *err)
         err_hint(err, "'elapse --help' lists the commands");
         return rc;
     }
-    if (as_json) {
-        const struct command self = {.name = "version"};
-        struct json *json = command_json(&self);
-        build_facts_to_json(json);
-        return command_answer(json, err);
-    }
-    if (version) {
-        build_facts_print("elapse");
-        return OK;
-    }
+    if (version)
+        return print_version(as_json, err);
     if (help && argc == 2) {
         print_usage(stdout);
         return OK;

@@ -105,9 +105,31 @@ static int print_version(int argc, char **argv)
     return exit_code(rc);
 }
 
+static const struct exec_command *find_command(const char *name)
+{
+    for (int i = 0; i < NUM_COMMANDS; i++)
+        if (strcmp(name, commands[i]->name) == 0)
+            return commands[i];
+    return NULL;
+}
+
+static bool asks_help(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "--help=rows") == 0)
+            return true;
+    return false;
+}
+
+static void print_usage(FILE *out)
+{
+    fprintf(out, "usage: elapse-exec COMMAND [options]; mpirun -n RANKS in front\n");
+    for (int i = 0; i < NUM_COMMANDS; i++)
+        fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
+}
+
 int main(int argc, char **argv)
 {
-    const struct exec_command *command = NULL;
     struct err err = {0};
     struct comm comm = {0};
     struct call call = {0};
@@ -116,19 +138,12 @@ int main(int argc, char **argv)
     signal(SIGUSR2, SIG_IGN); /* until the run can act on it */
     enum status rc = launch_words_take(&argc, argv, &call.words, &err);
     asked = call.words.ranks;
-    bool help = false;
-    for (int i = 0; argc > 1 && i < NUM_COMMANDS; i++)
-        if (strcmp(argv[1], commands[i]->name) == 0)
-            command = commands[i];
-    for (int i = 1; i < argc; i++)
-        help |= strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "--help=rows") == 0;
+    const bool help = asks_help(argc, argv);
+    const struct exec_command *const command = argc > 1 ? find_command(argv[1]) : NULL;
     if (argc > 1 && strcmp(argv[1], "--version") == 0)
         return print_version(argc, argv);
     if (!command) {
-        FILE *out = help ? stdout : stderr;
-        fprintf(out, "usage: elapse-exec COMMAND [options]; mpirun -n RANKS in front\n");
-        for (int i = 0; i < NUM_COMMANDS; i++)
-            fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
+        print_usage(help ? stdout : stderr);
         return help ? 0 : status_exit_code(ERR_INPUT);
     }
     call.argc = argc - 1;

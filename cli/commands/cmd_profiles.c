@@ -239,6 +239,32 @@ static void add_part(struct json *entry, const char *name, const struct row_tabl
     }
 }
 
+static double ratio_of(const struct spread *a, const struct spread *b)
+{
+    return a && b && a->median_ns > 0 ? b->median_ns / a->median_ns : NAN;
+}
+
+/* A row that differs, as JSON. */
+static void add_difference(struct json *rows, const struct row_table *table, const void *a,
+                           const void *b)
+{
+    const struct spread *sa = spread_in(table, a), *sb = spread_in(table, b);
+    struct json *entry = json_add_object(rows, NULL);
+    json_add_string(entry, "table", table->name);
+    json_add_string(entry, "in", a && b ? "both" : a ? "first" : "second");
+    add_part(entry, "key", table, a ? a : b, MEMBER_KEY);
+    if (sa)
+        json_add_double(entry, "first_ns", sa->median_ns);
+    if (sb)
+        json_add_double(entry, "second_ns", sb->median_ns);
+    if (sa && sb)
+        json_add_double(entry, "ratio", ratio_of(sa, sb));
+    if (!sa && !sb) {
+        add_part(entry, "first", table, a, 0);
+        add_part(entry, "second", table, b, 0);
+    }
+}
+
 static void report(void *ctx, const struct row_table *table, const void *a, const void *b)
 {
     struct diff *diff = ctx;
@@ -246,26 +272,13 @@ static void report(void *ctx, const struct row_table *table, const void *a, cons
     diff->changed += a && b;
     diff->only_a += a && !b;
     diff->only_b += !a && b;
-    double ratio = sa && sb && sa->median_ns > 0 ? sb->median_ns / sa->median_ns : NAN;
+    const double ratio = ratio_of(sa, sb);
     if (ratio > 0) {
         diff->log_sum += log(ratio);
         diff->num_ratios++;
     }
     if (diff->rows) {
-        struct json *entry = json_add_object(diff->rows, NULL);
-        json_add_string(entry, "table", table->name);
-        json_add_string(entry, "in", a && b ? "both" : a ? "first" : "second");
-        add_part(entry, "key", table, a ? a : b, MEMBER_KEY);
-        if (sa)
-            json_add_double(entry, "first_ns", sa->median_ns);
-        if (sb)
-            json_add_double(entry, "second_ns", sb->median_ns);
-        if (sa && sb)
-            json_add_double(entry, "ratio", ratio);
-        if (!sa && !sb) {
-            add_part(entry, "first", table, a, 0);
-            add_part(entry, "second", table, b, 0);
-        }
+        add_difference(diff->rows, table, a, b);
         return;
     }
     printf("%c %-15s", a && b ? '~' : a ? '-' : '+', table->name);

@@ -79,17 +79,36 @@ static int axis_place(struct axis *axis, const char *text)
     return axis->num++;
 }
 
-static enum status add_line(struct sweep_file *f, const struct json *line, const char *path,
-                            struct err *err)
+/* What is drawn of an answer: its rate, of a whole run its speed or its time; NULL: it has none. */
+static const char *column_of(const struct json *line)
 {
-    int n = 0;
+    const bool run = json_get(line, "total_ns");
+    if (!run && json_type(json_get(line, "tokens_per_s")) == JSON_NUMBER)
+        return "tokens_per_s";
+    if (!run && json_get(line, "samples_per_s"))
+        return "samples_per_s";
+    if (json_type(json_get(line, "speedup")) == JSON_NUMBER)
+        return "speedup";
+    return run ? "total_ns" : NULL;
+}
+
+/* Make room for one more point. false: no memory. */
+static bool point_room(struct sweep_file *f)
+{
     void *index = realloc(f->index, ((size_t)f->num_points + 1) * sizeof *f->index);
     f->index = index ? index : f->index;
     double *y = realloc(f->y, ((size_t)f->num_points + 1) * sizeof *f->y);
     f->y = y ? y : f->y;
     bool *stopped = realloc(f->stopped, ((size_t)f->num_points + 1) * sizeof *f->stopped);
     f->stopped = stopped ? stopped : f->stopped;
-    if (!index || !y || !stopped)
+    return index && y && stopped;
+}
+
+static enum status add_line(struct sweep_file *f, const struct json *line, const char *path,
+                            struct err *err)
+{
+    int n = 0;
+    if (!point_room(f))
         return err_nomem(err);
     for (const struct json *m = json_first(line); m && !is_result(json_key(m)); m = json_next(m)) {
         char text[VALUE];
@@ -114,14 +133,7 @@ static enum status add_line(struct sweep_file *f, const struct json *line, const
                        f->num_points + 1);
     f->num_axes = n;
     if (!f->column)
-        f->column = json_get(line, "total_ns")                                 ? NULL
-                    : json_type(json_get(line, "tokens_per_s")) == JSON_NUMBER ? "tokens_per_s"
-                    : json_get(line, "samples_per_s")                          ? "samples_per_s"
-                                                                               : NULL;
-    if (!f->column)
-        f->column = json_type(json_get(line, "speedup")) == JSON_NUMBER ? "speedup"
-                    : json_get(line, "total_ns")                        ? "total_ns"
-                                                                        : NULL;
+        f->column = column_of(line);
     const struct json *complete = json_path(line, "searched.complete");
     f->stopped[f->num_points] = complete && !json_true(complete);
     f->any_stopped = f->any_stopped || f->stopped[f->num_points];

@@ -293,6 +293,19 @@ static const char *module_name(const char *module)
     return last - strlen("pooler.");
 }
 
+/* Add the module of an adapter's tensor to the list, once. */
+static void note_module(const struct adapted *adapted, const char *tensor)
+{
+    char module[NAME_BYTES];
+    bool there = false;
+    snprintf(module, sizeof module, "%.*s", (int)(strstr(tensor, ".lora_") - tensor), tensor);
+    const char *last = module_name(module);
+    for (const struct json *m = json_first(adapted->modules); m; m = json_next(m))
+        there = there || strcmp(json_string(m), last) == 0;
+    if (!there)
+        json_add_string(adapted->modules, NULL, last);
+}
+
 /* Choose the tensors to write, and the modules that have adapters. Returns the number of tensors. */
 static int choose_tensors(struct safetensors *const *files, int num_files,
                           const struct adapted *adapted, enum export_form form,
@@ -324,17 +337,8 @@ static int choose_tensors(struct safetensors *const *files, int num_files,
                 find_part(files, num_files, name, length, end, &to->a) &&
                 !find_part(files, num_files, name, length, ".lora_B.weight", &to->b))
                 to->a.file = NULL;
-            if (alone && lora && strcmp(lora, end) == 0) {
-                char module[NAME_BYTES];
-                bool there = false;
-                snprintf(module, sizeof module, "%.*s",
-                         (int)(strstr(to->name, ".lora_") - to->name), to->name);
-                const char *last = module_name(module);
-                for (const struct json *m = json_first(adapted->modules); m; m = json_next(m))
-                    there = there || strcmp(json_string(m), last) == 0;
-                if (!there)
-                    json_add_string(adapted->modules, NULL, last);
-            }
+            if (alone && lora && strcmp(lora, end) == 0)
+                note_module(adapted, to->name);
             count++;
         }
     return count;

@@ -324,6 +324,25 @@ static void count_step(struct trainer *t, const struct step_result *result, int6
     t->interrupted = t->yielded || result->vote == VOTE_STOP;
 }
 
+/* Write what is due after a step: a checkpoint that a vote put off, a copy in memory, a checkpoint. */
+static enum status save_due(struct trainer *t, int64_t *begin, enum vote vote, bool last,
+                            bool ends_epoch, struct err *err)
+{
+    const int64_t every = t->job->train.checkpoint_every_steps;
+    enum status rc = OK;
+    if (t->saving && vote == VOTE_NONE)
+        rc = untimed(t, begin, saved_now, err);
+    if (rc == OK && t->copies.on && t->progress.step % t->job->train.memory_every_steps == 0 &&
+        !last) {
+        rc = elastic_order(t, ORDER_COPY, OK, err);
+        THEN(trainer_copy(t, err));
+    }
+    if (rc == OK && every > 0 && t->progress.step % every == 0 && t->options->evaluate &&
+        !(ends_epoch && evaluates_after(t, t->progress.epoch)))
+        rc = untimed(t, begin, save_now, err);
+    return rc;
+}
+
 /* The steps of an epoch up to last_step, or to the end of a turn within it. */
 static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t last_step,
                                struct err *err)
@@ -332,7 +351,6 @@ static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t la
     const int64_t global = sampler->spec.batch * sampler->spec.num_replicas;
     const int64_t in_epoch = sampler_steps_per_epoch(sampler);
     const int64_t every = t->job->train.checkpoint_every_steps;
-    const int64_t copy_every = t->job->train.memory_every_steps;
     int64_t begin = comm_now_ns(t->comm);
     const int64_t first = (t->progress.position - sampler->origin) / global;
     bool over = false;
@@ -368,15 +386,7 @@ static enum status epoch_steps(struct trainer *t, int64_t first_step, int64_t la
         over = trainer_turn_due(t);
         if (t->nccl && !over && !t->interrupted)
             rc = go_ahead(t, (enum vote)result.vote, err);
-        if (rc == OK && t->saving && result.vote == VOTE_NONE)
-            rc = untimed(t, &begin, saved_now, err);
-        if (rc == OK && t->copies.on && t->progress.step % copy_every == 0 && !last) {
-            rc = elastic_order(t, ORDER_COPY, OK, err);
-            THEN(trainer_copy(t, err));
-        }
-        if (rc == OK && every > 0 && t->progress.step % every == 0 && t->options->evaluate &&
-            !(s + 1 == in_epoch && evaluates_after(t, t->progress.epoch)))
-            rc = untimed(t, &begin, save_now, err);
+        THEN(save_due(t, &begin, (enum vote)result.vote, last, s + 1 == in_epoch, err));
     }
     t->train_ns += comm_now_ns(t->comm) - begin;
     return rc;

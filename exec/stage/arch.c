@@ -29,6 +29,34 @@ double arch_eps(const struct model *model)
     return model->family == FAMILY_LLAMA ? 1e-6 : model->family == FAMILY_GPT ? 1e-5 : 1e-12;
 }
 
+/* What the kernels of decoders do not compute, of what the model has; NULL: nothing. */
+static const char *not_computed(const struct model *m)
+{
+    const struct block *b = &m->block;
+    const struct {
+        bool has;
+        const char *what;
+    } rows[] = {
+        {m->state.kind != MIXER_NONE,       "state-space layers"                 },
+        {m->experts > 0,                    "experts"                            },
+        {m->kv_rank > 0,                    "latent attention"                   },
+        {b->norm != NORM_FORM_RMS,          "layer norms"                        },
+        {b->places != NORMS_BEFORE,         "norms in other places"              },
+        {b->positions != POSITIONS_ROTARY,  "positions other than rotary ones"   },
+        {b->qk_norm == QK_NORM_FULL,        "norms over all queries"             },
+        {b->out_bias || b->mlp_bias,        "biases after attention"             },
+        {b->plain_mlp,                      "an MLP without gate"                },
+        {b->head_bias || b->embedding_norm, "a bias or norm of its tables"       },
+        {b->softcap || b->sinks,            "capped logits or sinks"             },
+        {m->turns.kind == ROPE_OTHER,       "another scaling of rotary positions"},
+        {m->head_dim % 2,                   "heads of an odd width"              },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].has)
+            return rows[i].what;
+    return NULL;
+}
+
 /* Set what a decoder has; ERR_INPUT names what the kernels do not compute. */
 static enum status init_decoder(const struct model *m, struct arch *a, struct err *err)
 {
@@ -40,20 +68,7 @@ static enum status init_decoder(const struct model *m, struct arch *a, struct er
                                                   : "llama";
     if (m->type && strcmp(m->type, "llama") != 0)
         type = m->type;
-    const char *no = m->state.kind != MIXER_NONE         ? "state-space layers"
-                     : m->experts > 0                    ? "experts"
-                     : m->kv_rank > 0                    ? "latent attention"
-                     : b->norm != NORM_FORM_RMS          ? "layer norms"
-                     : b->places != NORMS_BEFORE         ? "norms in other places"
-                     : b->positions != POSITIONS_ROTARY  ? "positions other than rotary ones"
-                     : b->qk_norm == QK_NORM_FULL        ? "norms over all queries"
-                     : b->out_bias || b->mlp_bias        ? "biases after attention"
-                     : b->plain_mlp                      ? "an MLP without gate"
-                     : b->head_bias || b->embedding_norm ? "a bias or norm of its tables"
-                     : b->softcap || b->sinks            ? "capped logits or sinks"
-                     : m->turns.kind == ROPE_OTHER       ? "another scaling of rotary positions"
-                     : m->head_dim % 2                   ? "heads of an odd width"
-                                                         : NULL;
+    const char *no = not_computed(m);
     for (size_t i = 0; i < sizeof decoders / sizeof *decoders; i++)
         if (strcmp(decoders[i].type, type) == 0)
             a->decoder = &decoders[i];

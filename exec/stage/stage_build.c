@@ -103,6 +103,19 @@ static enum status make_buffers(struct stage *stage, struct err *err)
     return rc;
 }
 
+/* The most elements that a token has in a tensor. */
+static int64_t widest(const struct model *m)
+{
+    int64_t wide = m->mlp > 3 * m->hidden ? m->mlp : 3 * (int64_t)m->hidden;
+    if (m->family == FAMILY_LLAMA && 2 * (int64_t)m->mlp > wide)
+        wide = 2 * (int64_t)m->mlp;
+    if (3 * (int64_t)m->heads * m->head_dim > wide)
+        wide = 3 * (int64_t)m->heads * m->head_dim;
+    if (m->vocab > wide)
+        wide = m->vocab;
+    return wide;
+}
+
 static enum status check_spec(const struct stage_spec *spec, struct err *err)
 {
     const struct model *m = spec->model;
@@ -131,13 +144,7 @@ static enum status check_spec(const struct stage_spec *spec, struct err *err)
     /* The widest tensor of a micro-batch, in bytes, must be countable and its rows an int of BLAS.
      */
     const int64_t most = INT32_MAX;
-    int64_t wide = m->mlp > 3 * m->hidden ? m->mlp : 3 * (int64_t)m->hidden;
-    if (m->family == FAMILY_LLAMA && 2 * (int64_t)m->mlp > wide)
-        wide = 2 * (int64_t)m->mlp;
-    if (3 * (int64_t)m->heads * m->head_dim > wide)
-        wide = 3 * (int64_t)m->heads * m->head_dim;
-    if (m->vocab > wide)
-        wide = m->vocab;
+    const int64_t wide = widest(m);
     if (m->seq < 1 || spec->max_samples > most / m->seq ||
         spec->max_samples * m->seq > INT64_MAX / 8 / wide)
         return err_set(err, ERR_INPUT,

@@ -343,8 +343,8 @@ static void group_costs(struct tensor_group *l, const struct cost *one, const st
     l->cost.allreduce_ns = one->allreduce_ns ? group_allreduce_ns : NULL;
 }
 
-enum status tensor_group_new(const struct setting *setting, const struct layout *layout,
-                             struct tensor_group **group, struct err *err)
+/* What a layout divides of a model that is whole in that respect. */
+static struct division division_of(const struct setting *setting, const struct layout *layout)
 {
     const struct model *whole = setting->model;
     struct division d = {.layout = layout, .T = 1, .C = layout->context, .fused = fuses(setting)};
@@ -354,6 +354,14 @@ enum status tensor_group_new(const struct setting *setting, const struct layout 
     if (d.divides)
         d.T = layout->tensor;
     d.X = layout->expert_tensor > 0 ? layout->expert_tensor : d.T;
+    return d;
+}
+
+enum status tensor_group_new(const struct setting *setting, const struct layout *layout,
+                             struct tensor_group **group, struct err *err)
+{
+    const struct model *whole = setting->model;
+    const struct division d = division_of(setting, layout);
     *group = NULL;
     enum status rc = check_division(setting, &d, err);
     if (rc != OK || (!d.divides && !d.fused && !d.spreads && !d.splits))

@@ -452,6 +452,25 @@ static enum status fill_lacks(struct keeper *keep, const struct model *model, in
     return OK;
 }
 
+/* Where each node's devices are, and which ranks have them in both plans. */
+static void keep_places(struct keeper *keep)
+{
+    const struct cluster *cluster = keep->cluster;
+    const struct plan *plan = keep->plan, *old = keep->old;
+    for (int d = 0; d < cluster->num_devices; d++) {
+        keep->slot_of[d] = keep->old_pos[d] = -1;
+        keep->first[cluster->devices[d].node + 1] = d + 1;
+    }
+    for (int n = 0; n < cluster->num_nodes; n++) {
+        const int size = keep->first[n + 1] - keep->first[n];
+        keep->widest = size > keep->widest ? size : keep->widest;
+    }
+    for (int i = 0; i < plan->num_pipelines * plan->num_ranks; i++)
+        keep->slot_of[plan->device[i]] = i;
+    for (int i = 0; i < old->num_pipelines * old->num_ranks; i++)
+        keep->old_pos[old->device[i]] = i % old->num_ranks;
+}
+
 enum status autodp_keep_devices(const struct model *model, const struct cluster *cluster,
                                 const struct plan *old, bool with_device_0, struct plan *plan,
                                 struct err *err)
@@ -473,18 +492,7 @@ enum status autodp_keep_devices(const struct model *model, const struct cluster 
         rc = err_nomem(err);
         goto out;
     }
-    for (int d = 0; d < D; d++) {
-        keep.slot_of[d] = keep.old_pos[d] = -1;
-        keep.first[cluster->devices[d].node + 1] = d + 1;
-    }
-    for (int n = 0; n < N; n++) {
-        const int size = keep.first[n + 1] - keep.first[n];
-        keep.widest = size > keep.widest ? size : keep.widest;
-    }
-    for (int i = 0; i < plan->num_pipelines * plan->num_ranks; i++)
-        keep.slot_of[plan->device[i]] = i;
-    for (int i = 0; i < old->num_pipelines * old->num_ranks; i++)
-        keep.old_pos[old->device[i]] = i % old->num_ranks;
+    keep_places(&keep);
     const size_t widest = (size_t)keep.widest;
     keep.matrix = arrays_new(&arrays, widest * widest, sizeof *keep.matrix);
     keep.work = arrays_new(&arrays, 6 * (widest + 1), sizeof *keep.work);

@@ -159,6 +159,26 @@ static enum status check_expert(const struct plan *plan, const struct model *mod
     return rc == OK ? OK : err_set(err, rc, "plan: %s", why.msg);
 }
 
+static enum status check_room(const struct plan *plan, const struct cluster *cluster,
+                              struct err *err)
+{
+    int64_t devices;
+    if (!mul_ok(plan->num_ranks, plan->num_pipelines, &devices) ||
+        !mul_ok(devices, layout_tensor(&plan->layout), &devices) ||
+        devices > cluster->num_devices) {
+        if (layout_tensor(&plan->layout) > 1)
+            return err_set(err, ERR_INFEASIBLE,
+                           "plan: %d replicas of %d groups of %d devices do not fit a cluster of "
+                           "%d",
+                           plan->num_pipelines, plan->num_ranks, plan->layout.tensor,
+                           cluster->num_devices);
+        return err_set(err, ERR_INFEASIBLE,
+                       "plan: %d replicas of %d devices do not fit a cluster of %d",
+                       plan->num_pipelines, plan->num_ranks, cluster->num_devices);
+    }
+    return OK;
+}
+
 enum status plan_check_counts(const struct plan *plan, const struct model *model,
                               const struct cluster *cluster, struct err *err)
 {
@@ -167,7 +187,7 @@ enum status plan_check_counts(const struct plan *plan, const struct model *model
                        "plan: pipeline length, replicas and chunks must be at least 1, got %d, %d, "
                        "%d",
                        plan->num_ranks, plan->num_pipelines, plan->chunks);
-    int64_t stages, devices;
+    int64_t stages;
     if (!mul_ok(plan->num_ranks, plan->chunks, &stages) || stages != plan->num_stages)
         return err_set(err, ERR_INFEASIBLE, "plan: %d stages, but %d ranks with %d chunks each",
                        plan->num_stages, plan->num_ranks, plan->chunks);
@@ -183,19 +203,9 @@ enum status plan_check_counts(const struct plan *plan, const struct model *model
     const enum status grouped = tensor_group_check(cluster, layout_tensor(&plan->layout), err);
     if (grouped != OK)
         return grouped;
-    if (!mul_ok(plan->num_ranks, plan->num_pipelines, &devices) ||
-        !mul_ok(devices, layout_tensor(&plan->layout), &devices) ||
-        devices > cluster->num_devices) {
-        if (layout_tensor(&plan->layout) > 1)
-            return err_set(err, ERR_INFEASIBLE,
-                           "plan: %d replicas of %d groups of %d devices do not fit a cluster of "
-                           "%d",
-                           plan->num_pipelines, plan->num_ranks, plan->layout.tensor,
-                           cluster->num_devices);
-        return err_set(err, ERR_INFEASIBLE,
-                       "plan: %d replicas of %d devices do not fit a cluster of %d",
-                       plan->num_pipelines, plan->num_ranks, cluster->num_devices);
-    }
+    const enum status fits = check_room(plan, cluster, err);
+    if (fits != OK)
+        return fits;
     const struct microbatches *mb = &plan->microbatches;
     int64_t full;
     if (plan->batch < 1 || mb->count < 1 || mb->size < 1 || mb->last_size < 1 ||

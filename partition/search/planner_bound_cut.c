@@ -325,6 +325,18 @@ static bool pair_ok(const struct pair *pair, int a, int a2, int b2, int b, int64
     return work + tail <= pair->end_ns;
 }
 
+/* Write the cut that ends with the last rank's items from a to `middle` and from there on. */
+static void write_peel(int K, int64_t width, const int *min_b, const int *from, int a, int middle,
+                       int *first_item)
+{
+    first_item[K] = middle;
+    for (int r = K - 1, at = a; r >= 0; r--) {
+        first_item[r] = at;
+        first_item[2 * K - r] = min_b[r * width + at];
+        at = from[r * width + at];
+    }
+}
+
 /* Whether a cut for a V-shaped schedule exists within limit_ns and the memory.
  *
  * Ranks 0..r-1 hold both ends of the chain and leave the items [a, b) in the middle. Rank r, with a
@@ -384,12 +396,7 @@ static bool peel(const struct bound_shape *shape, int64_t limit_ns, int *first_i
         for (int middle = a; middle <= b; middle++) {
             if (!pair_ok(&pair, a, middle, middle, b, limit_ns))
                 continue;
-            first_item[K] = middle;
-            for (int r = K - 1, at = a; r >= 0; r--) {
-                first_item[r] = at;
-                first_item[2 * K - r] = min_b[r * width + at];
-                at = from[r * width + at];
-            }
+            write_peel(K, width, min_b, from, a, middle, first_item);
             make_whole(shape, first_item);
             return true;
         }

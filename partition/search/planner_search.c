@@ -446,6 +446,18 @@ static enum status cut_time(struct search *search, struct lowered_cut *cut, int6
     return rc;
 }
 
+/* Count a cut that is judged. What is remembered of stages is of one order of devices. */
+static void count_cut(struct search *search, const struct node *node, int num_stages)
+{
+    if (search->memo_order != node->order) {
+        stage_memo_forget(search->memo);
+        search_chains_forget(search->chains);
+    }
+    search->memo_order = node->order;
+    search->evaluated++;
+    search->ops += 3 * (int64_t)num_stages * node->microbatches.count;
+}
+
 enum status search_judge_cut(struct search *search, const struct node *node,
                              const struct bound_shape *shape, const int *first_item,
                              int64_t limit_ns, int64_t *step_ns, int64_t *unshared_ns)
@@ -476,13 +488,7 @@ enum status search_judge_cut(struct search *search, const struct node *node,
         goto out;
     }
     memcpy(cut.plan.first_item, first_item, size);
-    if (search->memo_order != node->order) {
-        stage_memo_forget(search->memo);
-        search_chains_forget(search->chains);
-    }
-    search->memo_order = node->order;
-    search->evaluated++;
-    search->ops += 3 * (int64_t)num_stages * node->microbatches.count;
+    count_cut(search, node, num_stages);
     if (traced) {
         int64_t bound_ns;
         rc = search_chain_bound(search, shape, &cut.plan, limit_ns, &bound_ns);

@@ -649,6 +649,17 @@ static void add_key(char *list, size_t size, const char *key)
         snprintf(list + used, size - used, ", ...");
 }
 
+static bool reads_key(const struct config_type *type, const char *key)
+{
+    bool read = strcmp(key, type->act_key) == 0 || strcmp(key, "n_inner") == 0 ||
+                (type->eps_key && strcmp(key, type->eps_key) == 0);
+    for (const struct config_key *k = type->keys; k->key && !read; k++)
+        read = strcmp(k->key, key) == 0;
+    for (int i = 0; i < NUM_DECODER_KEYS && !read; i++)
+        read = strcmp(decoder_keys[i].key, key) == 0 && has_word(decoder_keys[i].types, type->type);
+    return read;
+}
+
 /* Check every key that no table of `types` reads, and note those that have no effect here. */
 static enum status check_others(const struct json *object, const struct config_type *type,
                                 const char *file, char *note, size_t size, struct err *err)
@@ -657,13 +668,7 @@ static enum status check_others(const struct json *object, const struct config_t
     for (const struct json *m = json_first(object); m; m = json_next(m)) {
         const char *key = json_key(m);
         const struct config_rule *rule = rule_of(type->type, key);
-        bool read = strcmp(key, type->act_key) == 0 || strcmp(key, "n_inner") == 0 ||
-                    (type->eps_key && strcmp(key, type->eps_key) == 0);
-        for (const struct config_key *k = type->keys; k->key && !read; k++)
-            read = strcmp(k->key, key) == 0;
-        for (int i = 0; i < NUM_DECODER_KEYS && !read; i++)
-            read = strcmp(decoder_keys[i].key, key) == 0 &&
-                   has_word(decoder_keys[i].types, type->type);
+        const bool read = reads_key(type, key);
         if (rule) {
             enum status rc = check_rule(rule, m, file, err);
             if (rc != OK)
@@ -764,19 +769,29 @@ static enum rope_kind rope_kind(const char *name)
     return name ? ROPE_OTHER : ROPE_PLAIN;
 }
 
+/* The object with the scaling of rotary positions, and its type; NULL: there is none. */
+static const struct json *rope_object(const struct json *object, const char **name)
+{
+    const struct json *params = json_get(object, "rope_parameters");
+    *name = NULL;
+    if (!params || json_type(params) != JSON_OBJECT)
+        params = json_get(object, "rope_scaling");
+    if (!params || json_type(params) != JSON_OBJECT)
+        return NULL;
+    const struct json *type = json_get(params, "rope_type");
+    if (!type)
+        type = json_get(params, "type");
+    *name = type ? json_string(type) : NULL;
+    return params;
+}
+
 /* Rotary positions: transformers 5 has all in rope_parameters, before it rope_theta stood beside
  * rope_scaling. The formulas of the scalings are in exec/stage/rope.c. */
 static enum status read_rope(const struct json *object, const char *file, struct rope *rope,
                              struct err *err)
 {
-    const struct json *params = json_get(object, "rope_parameters");
-    if (!params || json_type(params) != JSON_OBJECT)
-        params = json_get(object, "rope_scaling");
-    const bool scaled = params && json_type(params) == JSON_OBJECT;
-    const struct json *type = scaled ? json_get(params, "rope_type") : NULL;
-    if (scaled && !type)
-        type = json_get(params, "type");
-    const char *name = type ? json_string(type) : NULL;
+    const char *name;
+    const struct json *const params = rope_object(object, &name);
     double original = 0.0, part = 1.0, scale = 0.0, all = 0.0;
     *rope = (struct rope){0};
     enum status rc = read_above_0(object, "rope_theta", file, &rope->theta, err);
@@ -798,11 +813,11 @@ static enum status read_rope(const struct json *object, const char *file, struct
         {"mscale",                           &scale          },
         {"mscale_all_dim",                   &all            },
     };
-    for (size_t i = 0; i < sizeof keys / sizeof *keys && rc == OK && scaled; i++)
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && rc == OK && params; i++)
         rc = read_above_0(params, keys[i].key, file, keys[i].value, err);
     if (rc != OK)
         return rc;
-    const struct json *truncate = scaled ? json_get(params, "truncate") : NULL;
+    const struct json *truncate = params ? json_get(params, "truncate") : NULL;
     rope->kind = rope_kind(name);
     if (part != 1.0 || (truncate && !json_true(truncate)))
         rope->kind = ROPE_OTHER;
@@ -1095,6 +1110,29 @@ static enum status read_letters(const struct json *object, const char *type, con
     return rc;
 }
 
+static void read_granite(const struct json *object, struct model_spec *spec)
+{
+    const char *positions = json_string(json_get(object, "position_embedding_type"));
+    if (positions && strcmp(positions, "rope") == 0)
+        spec->block.positions = POSITIONS_ROTARY;
+    spec->experts = json_get(object, "num_local_experts") ? spec->experts : 8;
+    spec->experts_active = json_get(object, "num_experts_per_tok") ? spec->experts_active : 2;
+    spec->shared_experts = spec->experts > 0 ? spec->mlp : 0;
+}
+
+/* A mixer's letter for each layer, and where the layers have an MLP its letter: E for experts. */
+static void write_pattern(const char *letters, bool pure, int every, int first,
+                          struct model_spec *spec)
+{
+    for (int i = 0; letters[i]; i++) {
+        char *to = spec->pattern + i * spec->layer_items;
+        to[0] = letters[i];
+        if (!pure)
+            to[1] = spec->experts > 0 && i % every == first ? 'E' : '-';
+        to[spec->layer_items] = '\0';
+    }
+}
+
 /* Read the layers of a hybrid, whose type has a mixer (model_types.c). */
 static enum status read_hybrid(const struct json *object, const char *type, const char *file,
                                struct model_spec *spec, struct err *err)
@@ -1117,14 +1155,8 @@ static enum status read_hybrid(const struct json *object, const char *type, cons
                                  : spec->heads > 0 ? spec->hidden / spec->heads
                                                    : 0;
     }
-    if (strcmp(type, "granitemoehybrid") == 0) {
-        const char *positions = json_string(json_get(object, "position_embedding_type"));
-        if (positions && strcmp(positions, "rope") == 0)
-            spec->block.positions = POSITIONS_ROTARY;
-        spec->experts = json_get(object, "num_local_experts") ? spec->experts : 8;
-        spec->experts_active = json_get(object, "num_experts_per_tok") ? spec->experts_active : 2;
-        spec->shared_experts = spec->experts > 0 ? spec->mlp : 0;
-    }
+    if (strcmp(type, "granitemoehybrid") == 0)
+        read_granite(object, spec);
     if (jamba) {
         THEN(read_int(object, "expert_layer_period", 2, file, &every, err));
         first = 1;
@@ -1138,13 +1170,8 @@ static enum status read_hybrid(const struct json *object, const char *type, cons
     if (spec->experts == 0)
         spec->experts_active = spec->expert_mlp = spec->shared_experts = 0;
     spec->layer_items = pure ? 1 : 2;
-    for (int i = 0; rc == OK && letters[i]; i++) {
-        char *to = spec->pattern + i * spec->layer_items;
-        to[0] = letters[i];
-        if (!pure)
-            to[1] = spec->experts > 0 && i % every == first ? 'E' : '-';
-        to[spec->layer_items] = '\0';
-    }
+    if (rc == OK)
+        write_pattern(letters, pure, every, first, spec);
     return rc;
 }
 
