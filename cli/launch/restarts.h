@@ -13,9 +13,9 @@ struct restarts {
 
 /* Run `elapse-exec argv...`. If a rank or its machine is lost, start it again from the last
  * checkpoint, at most max_restarts times, with the ranks of the machines that answer. If the run is
- * lost twice without a new checkpoint between although all machines answer, it goes on with one
+ * lost twice without a new checkpoint between although all machines answer, it continues with one
  * rank fewer. When a lost machine answers again, the run stops at its next checkpoint or the
- * end of its epoch, and goes on with its ranks; a rank that was given up is tried once more in that
+ * end of its epoch, and continues with its ranks; a rank that was given up is tried once more in that
  * way, unless losses are replayed. Never with fewer than
  * min_ranks ranks. */
 enum status restarts_run(const struct restarts *restarts, int argc, char **argv, struct err *err);

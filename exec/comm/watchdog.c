@@ -24,7 +24,7 @@ enum {
     ALONE_S = 1800,
     LEAST_START_S = 10, /* for MPI's start on a busy machine */
     TICK_NS = 250000000,
-    STOPPED_TICKS = 8, /* of the others in which a process that runs has one of its own */
+    STOPPED_TICKS = 8, /* a process that has no tick while others have this many does not run */
     GRACE_S = 5,       /* for MPI_Abort(); then SIGALRM ends the process */
     RANKS_TOLD = 6     /* the others are counted */
 };

@@ -5,7 +5,7 @@
 #include "exec/device/cores.h"
 #include "exec/run/resume.h"
 
-/* The option that begins beside weights with the adapters of a folder. */
+/* The option that starts from the adapters of a folder, on a base with its own weights. */
 #define ADAPTER_OPTION(value)                                                                      \
     OPTION("adapter", STRING, value, "DIR",                                                        \
            "adapters of a base's weights: a folder of peft or of 'elapse export'")

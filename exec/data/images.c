@@ -201,10 +201,10 @@ static enum status refuse_empty(const char *dir, const struct name_list *empty,
     err_set(err, ERR_INPUT, "'%s': no picture of class %s%s", dir, names,
             empty->count > NAMED_CLASSES ? " and others" : "");
     if (tally->left_out > 0)
-        err_hint(err, "%lld files are left out, such as '%.200s'; read are " IMAGE_SUFFIX_TEXT,
+        err_hint(err, "%lld files are left out, such as '%.200s'; elapse reads " IMAGE_SUFFIX_TEXT,
                  (long long)tally->left_out, tally->first);
     else
-        err_hint(err, "read are " IMAGE_SUFFIX_TEXT);
+        err_hint(err, "elapse reads " IMAGE_SUFFIX_TEXT);
     return ERR_INPUT;
 }
 
@@ -395,7 +395,7 @@ enum status pictures_open(struct dataset *like, int side, const char *const *pat
             free(path);
         if (rc == OK && list->count == before) {
             rc = err_set(err, ERR_INPUT, "'%s' holds no picture", paths[i]);
-            err_hint(err, "read are " IMAGE_SUFFIX_TEXT);
+            err_hint(err, "elapse reads " IMAGE_SUFFIX_TEXT);
         }
     }
     got.num_samples[SPLIT_TEST] = images->splits[SPLIT_TEST].count;

@@ -104,7 +104,7 @@ struct adapter {
                                its second one */
     int block;              /* of the base: the product's weights */
     int in, out;            /* columns of x, and of its part of y */
-    int64_t column, stride; /* where its part begins in a row of y; elements between rows of y */
+    int64_t column, stride; /* the first column of its part of y; elements between rows of y */
 };
 
 /* List the adapters of an item; returns their number, 0 without train.lora. */

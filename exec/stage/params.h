@@ -4,7 +4,7 @@
 #include "exec/stage/stage_state.h"
 
 int params_num_moments(const struct job *job); /* tensors of optimizer state a parameter has */
-int params_num_states(const struct job *job);  /* and of apf, behind them */
+int params_num_states(const struct job *job);  /* and of apf, after them */
 /* Whether kernels read a rounded copy of the weights (a dtype below fp32). */
 bool params_rounded(const struct stage *stage);
 /* Whether a token table that embedding and head share trains. */

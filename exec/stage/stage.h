@@ -115,7 +115,7 @@ struct stage_batch {
  * grad_out[0] may be overwritten (gradients of skip tensors are added to it).
  *
  * in[0] is the chain input [n, elems] (NULL on the first stage), in[1..] skip tensors in the order
- * of the workload's entering edges; out likewise for leaving ones. keep_stash false: frozen
+ * of the workload's entering edges; out: the same for leaving ones. keep_stash false: frozen
  * forward, evaluation, or the first forward under recompute (which keeps the inputs only).
  *
  * Passes issue their work and return; the next sync of the backend reports what failed. */

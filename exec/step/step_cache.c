@@ -245,7 +245,7 @@ static bool next_run(const struct runtime_cache *c, int64_t n, struct run *run)
 }
 
 /* Copy in what the cache has, then compute the rest, then copy the micro-batch out while the main
- * lane goes on. */
+ * lane continues. */
 static enum status fill_on_device(struct runtime *rt, int64_t epoch,
                                   const struct sample_block *block, char *to, bool lacks, bool keep,
                                   struct err *err)

@@ -7,8 +7,7 @@
 
 #include "partition/base/status.h"
 
-/* Whether `length` letters and a word are equal, for people: case does not count, and '-' is
- * '_'. */
+/* Whether `length` letters are a word. Case does not count, and '-' equals '_'. */
 bool same_word(const char *letters, size_t length, const char *word);
 
 /* The first of the words that others write as `word` and that is one of the NULL-terminated names

@@ -1,12 +1,12 @@
 /* partition/freeze/apf.h - Adaptive Parameter Freezing: each weight freezes and thaws by itself.
  *
  * Chen et al., "Communication-Efficient Federated Learning with Adaptive Parameter Freezing", ICDCS
- * 2021. At a check, every so many steps, a weight that is not held counts by how much it has moved
+ * 2021. At regular checks a weight that is not held counts by how much it has moved
  * since the last check, d. Its effective perturbation is
  *     |moving average of d| / moving average of |d|,    average = decay * average + (1 - decay) * d
  * 1 where it moves in one direction, near 0 where it moves to and fro. Below the threshold its
  * period grows by one interval between checks, else its period halves. Then it is held for its
- * period: each step's update of it is undone, while the optimizer's state goes on. A period that
+ * period: each step's update of it is undone, while the optimizer's state advances. A period that
  * ends lets the weight train for one interval before it counts again.
  *
  * That saves the messages of federated clients, which is what it was made for. A backward here

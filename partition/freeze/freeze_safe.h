@@ -55,7 +55,7 @@ struct freeze_safe {
     double lost_steps; /* that earlier shares were, at most */
 };
 
-/* Samples of the probe: freeze.probe, or with 0 so many that the evidence of a run of run_samples
+/* Samples of the probe: freeze.probe, or with 0 enough that the evidence of a run of run_samples
  * training samples costs little; at most test_samples, if that is known (> 0). */
 int64_t freeze_safe_probe(int64_t wanted, int64_t run_samples, int64_t test_samples);
 /* Forward passes over a probe of this size that a run without freezing may take: 2 % of the

@@ -294,7 +294,7 @@ void model_set_framework(struct model *model, enum framework_kind kind, enum nor
 }
 
 /* Elements of a token that an item keeps in a narrow format in place of two bytes, and those that
- * it keeps in that format besides. */
+ * it also keeps in that format. */
 struct narrow {
     int64_t instead, besides;
 };

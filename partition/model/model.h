@@ -486,8 +486,8 @@ struct state_work {
     int64_t shared_params;
 };
 struct state_work model_state_work(const struct model *model);
-/* Flops of the linears of an item that lists them (FAMILY_COMPOSED, ITEM_STATE), forward; 0:
- * another. */
+/* Forward flops of the linears of an item that lists them (FAMILY_COMPOSED, ITEM_STATE); 0 for other
+ * items. */
 int64_t model_product_flops(const struct model *model, const struct item *item);
 /* Whether its samples are images, not texts. */
 bool model_has_images(const struct model *model);

@@ -29,7 +29,7 @@ static int slot_after(int slot, int residue)
     return slot + 1 + (residue + PERIOD - (slot + 1) % PERIOD) % PERIOD;
 }
 
-/* Put the two W's on the two slots that the other passes leave free, each behind its I. Of the two
+/* Put the two W's on the two slots that the other passes leave free, each after its I. Of the two
  * ways, take the one that frees the activations sooner. */
 static void place_weights(struct block *block)
 {

@@ -50,7 +50,7 @@ enum status planner_microbatches(int64_t batch, int num_ranks, struct microbatch
         return err_set(err, ERR_INPUT, "batch must be 1..%d, got %lld", INT32_MAX,
                        (long long)batch);
     int64_t last = 6 * (int64_t)num_ranks < batch ? 6 * (int64_t)num_ranks : batch;
-    /* Of the counts with micro-batches of one size only the first is a count of its own. */
+    /* next_count() skips counts whose micro-batches have the size of the count before. */
     for (int64_t m = num_ranks; m <= last; m = next_count(batch, m))
         room++;
     for (int64_t d = 1; d * d <= batch; d++)

@@ -91,7 +91,7 @@ struct planner_judge {
     enum status (*step_ns)(void *ctx, const struct plan *plan, int64_t *step_ns, struct err *err);
     void *ctx;
     bool all; /* also ask about candidates that cannot win, up to PLANNER_KEEP */
-    /* Only plans that make more samples per second are looked for; 0: all. */
+    /* The search looks only for plans with more samples per second; 0: for all plans. */
     double floor_per_s;
     /* May be NULL: told about the search every few microseconds, and says whether it continues. Once
      * the watch says no in a phase, that phase is over for all layouts: no further candidates are

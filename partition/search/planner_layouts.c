@@ -10,10 +10,10 @@
 #include "partition/search/planner_search.h"
 
 enum { MOST_TENSORS = 64 };
-/* AUTO divides the tokens of a sample where each part keeps so many: shorter ones save no memory that
- * recompute and shards do not save for less, and every C multiplies the layouts. At most
- * MOST_CONTEXTS of them are searched, the smallest last. Where a step has fewer samples than there are
- * devices, tokens are what is left to divide; and a job that itself says "auto" wants them all. */
+/* AUTO divides the tokens of a sample if each part keeps this many. Shorter parts save no memory that
+ * recompute and shards do not save for less, and every C multiplies the layouts. At most MOST_CONTEXTS
+ * of them are searched, the smallest last. If a step has fewer samples than there are devices, only
+ * tokens are left to divide; a job that itself says "auto" wants all C. */
 enum { LEAST_TOKENS = 8192, LEAST_TOKENS_FEW = 2048, LEAST_TOKENS_ASKED = 64, MOST_CONTEXTS = 3 };
 /* Groups that span whole nodes are searched up to this T. */
 #define GROUP_BEYOND 8
@@ -902,10 +902,10 @@ static bool equal_nodes(const struct cluster *cluster, int width)
     return equal;
 }
 
-/* The first nodes of a cluster of equal ones, as many as the batch can use: R divides it, K is at most
- * the items, and no place of these ranks is on more nodes than it has groups (rank_places.h). The
- * search costs nothing for the others. Borrows from the cluster, which it is if no node is left
- * over. */
+/* If all nodes are equal, the search looks at the first ones only: as many as the batch can use. R
+ * divides the batch, K is at most the number of items, and a rank is on at most as many nodes as it has
+ * groups (rank_places.h). The result borrows from the cluster. If every node is used, it is the whole
+ * cluster. */
 static struct cluster usable_nodes(const struct planner_problem *problem,
                                    const struct planner_options *options)
 {

@@ -233,7 +233,7 @@ static bool group_has(const struct kind_group *group, enum schedule_kind kind)
     return group->kind == kind || group->others >> kind & 1;
 }
 
-/* Whether the search has the node's schedule and chunks for so many ranks. */
+/* Whether the search has the node's schedule and chunks for a number of ranks. */
 static bool has_kind(struct search *search, const struct node *node)
 {
     struct kind_group groups[KIND_GROUPS];

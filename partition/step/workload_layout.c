@@ -429,7 +429,7 @@ static enum status context_collective_ns(struct builder *b, enum collective kind
     return *ns <= STEP_NS_MAX ? OK : builder_overflow(b, "messages of attention");
 }
 
-/* Times of what the kind sends for so many samples: all keys and values gathered by a ring; those
+/* Times of what the kind sends for a number of samples: all keys and values gathered by a ring; those
  * and their gradients; for ulysses the all-to-alls of queries, keys and values, and of outputs. */
 static enum status context_times(struct builder *b, int64_t samples, struct context_memo *memo)
 {

@@ -786,7 +786,7 @@ static void finish_part(struct script *s, bool both)
     if (is_test && test < 0 && runs(s))
         note(s, "a test is not evaluated, and taken as false: ", s->words.item[1]);
     finish(s);
-    s->num_blocks = blocks; /* the line goes on */
+    s->num_blocks = blocks; /* the line continues */
     if (is_test)
         block_open(s, BLOCK_TEST, (test > 0) == both);
 }

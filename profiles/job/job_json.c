@@ -278,7 +278,7 @@ static void choose_policy(const struct json *root, struct job *job)
         job->freeze.alpha = 0.5;
 }
 
-/* Whether a key of the layout restricts nothing: any schedule, and op lists of its own besides. */
+/* Whether a key of the layout restricts nothing: any schedule, and also its own op lists. */
 static bool asks_for_more(const struct json *pipeline, const char *key)
 {
     const char *text = json_string(json_get(pipeline, key));

@@ -428,8 +428,8 @@ static const char *const unmodelled[] = {"auto_map", "clip_qkv", "num_nextn_pred
 enum { NUM_UNMODELLED = sizeof unmodelled / sizeof unmodelled[0] };
 
 /* Keys that change neither parameters nor what a training step computes: where files come from, how
- * they are stored, rates of dropout (the job has its own), generation, outputs that are returned
- * besides, and constants of families that are simulated only. */
+ * they are stored, rates of dropout (the job has its own), generation, extra outputs,
+ * and constants of families that are simulated only. */
 static const char *const harmless[] = {
     "model_type", "architectures", "_name_or_path", "name_or_path", "_commit_hash", "torch_dtype",
     "dtype", "transformers_version", "_attn_implementation", "attn_implementation",

@@ -148,7 +148,7 @@ enum status profile_add_memory(struct profile *profile, const struct memory_row 
  * more exact than this spread, so above PROFILE_NOISY whoever measures or uses the profile is
  * warned. */
 #define PROFILE_NOISY 0.25
-/* How the note of a profile begins, or goes on, where its measuring was stopped or ran out of time. */
+/* The words of a profile's note that say that its measuring was stopped or ran out of time. */
 #define PROFILE_INCOMPLETE "incomplete:"
 struct profile_noise {
     double mean, worst;

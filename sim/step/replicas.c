@@ -154,7 +154,7 @@ static enum status find_alike(struct step *step, const uint64_t *resource, struc
     return OK;
 }
 
-/* After so many rounds each replica is left alone: groups that still split do so along a chain of
+/* After this many rounds each replica is left alone: groups that still split do so along a chain of
  * nodes, and little is left to win. */
 enum { MOST_ROUNDS = 8 };
 
