@@ -156,30 +156,80 @@ static int mlp_of(const struct model_spec *spec)
     return (8 * spec->hidden / 3 + 255) / 256 * 256;
 }
 
+#define OR_BASE(field) (spec->field ? spec->field : base->field)
+
+static enum status resolve_images(const struct model_spec *spec, const struct model_spec *base,
+                                  struct model *model, struct err *err)
+{
+    enum status rc;
+    model->image = OR_BASE(image);
+    model->patch = OR_BASE(patch);
+    model->channels = OR_BASE(channels);
+    model->classes = OR_BASE(classes);
+    struct dim vit[] = {
+        {"image",    model->image,    MODEL_IMAGE_MAX   },
+        {"patch",    model->patch,    MODEL_IMAGE_MAX   },
+        {"channels", model->channels, MODEL_CHANNELS_MAX},
+        {"classes",  model->classes,  MODEL_VOCAB_MAX   }
+    };
+    if ((rc = model_check_dims(spec->name, vit, 4, err)) != OK)
+        return rc;
+    if (model->image % model->patch)
+        return err_set(err, ERR_INPUT, "model '%s': image %d is not a multiple of patch %d",
+                       spec->name, model->image, model->patch);
+    int side = model->image / model->patch;
+    if (side > 1023)
+        return err_set(err, ERR_INPUT, "model '%s': %d x %d patches, limit 1023 x 1023", spec->name,
+                       side, side);
+    model->seq = side * side + 1;
+    return OK;
+}
+
+static enum status resolve_text(const struct model_spec *spec, const struct model_spec *base,
+                                struct model *model, struct err *err)
+{
+    model->vocab = OR_BASE(vocab);
+    model->max_seq = OR_BASE(max_seq);
+    model->seq = spec->seq ? spec->seq : base->seq < model->max_seq ? base->seq : model->max_seq;
+    model->classes = model->task == TASK_CLASSIFY ? OR_BASE(classes)
+                     : model->task == TASK_QA     ? 2
+                                                  : 0;
+    struct dim text[] = {
+        {"vocab",   model->vocab,                        MODEL_VOCAB_MAX},
+        {"max_seq", model->max_seq,                      MODEL_DIM_MAX  },
+        {"seq",     model->seq,                          model->max_seq },
+        {"classes", model->classes ? model->classes : 1, MODEL_VOCAB_MAX}
+    };
+    const enum status rc = model_check_dims(spec->name, text, 4, err);
+    if (rc != OK && model->seq > model->max_seq)
+        err_hint(err, "raise max_seq for more positions");
+    return rc;
+}
+
 /* Copy the dims into the model, zeros replaced by the family's first preset, and check them. */
 static enum status resolve(const struct model_spec *spec, struct model *model, struct err *err)
 {
     const char *first = model_family_traits(spec->family)->first_preset;
-    struct model_spec base;
+    struct model_spec preset;
+    const struct model_spec *const base = &preset;
     enum status rc;
     if (!first)
         return err_set(err, ERR_INPUT, "model '%s': family '%s' is not built from dims", spec->name,
                        model_family_name(spec->family));
-    rc = model_preset(first, &base, err);
+    rc = model_preset(first, &preset, err);
     if (rc != OK)
         return rc;
-#define OR_BASE(field) (spec->field ? spec->field : base.field)
     snprintf(model->name, sizeof model->name, "%s",
              spec->name[0] ? spec->name : model_family_name(spec->family));
     model->family = spec->family;
     /* only BERT has a choice: ViT classifies, GPT predicts tokens */
-    model->task = spec->family == FAMILY_BERT ? spec->task : base.task;
+    model->task = spec->family == FAMILY_BERT ? spec->task : base->task;
     model->num_layers = OR_BASE(num_layers);
     model->hidden = OR_BASE(hidden);
     model->heads = OR_BASE(heads);
     model->mlp = spec->mlp                                               ? spec->mlp
                  : spec->hidden > 0 && spec->hidden <= MODEL_DIM_MAX / 4 ? mlp_of(spec)
-                                                                         : base.mlp;
+                                                                         : base->mlp;
     model->elem_bytes = OR_BASE(elem_bytes);
     model->dtype = spec->dtype;
     model->norm_eps = spec->norm_eps;
@@ -199,52 +249,17 @@ static enum status resolve(const struct model_spec *spec, struct model *model, s
         return err_set(err, ERR_INPUT, "model '%s': an activation has 2 or 4 bytes, got %d",
                        spec->name, model->elem_bytes);
     if (spec->family == FAMILY_LLAMA)
-        return llama_resolve(spec, &base, model, err);
+        return llama_resolve(spec, base, model, err);
     if (model->hidden % model->heads)
         return err_set(err, ERR_INPUT, "model '%s': hidden %d is not a multiple of heads %d",
                        spec->name, model->hidden, model->heads);
     model->head_dim = model->hidden / model->heads;
-    if (spec->family == FAMILY_VIT) {
-        model->image = OR_BASE(image);
-        model->patch = OR_BASE(patch);
-        model->channels = OR_BASE(channels);
-        model->classes = OR_BASE(classes);
-        struct dim vit[] = {
-            {"image",    model->image,    MODEL_IMAGE_MAX   },
-            {"patch",    model->patch,    MODEL_IMAGE_MAX   },
-            {"channels", model->channels, MODEL_CHANNELS_MAX},
-            {"classes",  model->classes,  MODEL_VOCAB_MAX   }
-        };
-        if ((rc = model_check_dims(spec->name, vit, 4, err)) != OK)
-            return rc;
-        if (model->image % model->patch)
-            return err_set(err, ERR_INPUT, "model '%s': image %d is not a multiple of patch %d",
-                           spec->name, model->image, model->patch);
-        int side = model->image / model->patch;
-        if (side > 1023)
-            return err_set(err, ERR_INPUT, "model '%s': %d x %d patches, limit 1023 x 1023",
-                           spec->name, side, side);
-        model->seq = side * side + 1;
-        return OK;
-    }
-    model->vocab = OR_BASE(vocab);
-    model->max_seq = OR_BASE(max_seq);
-    model->seq = spec->seq ? spec->seq : base.seq < model->max_seq ? base.seq : model->max_seq;
-    model->classes = model->task == TASK_CLASSIFY ? OR_BASE(classes)
-                     : model->task == TASK_QA     ? 2
-                                                  : 0;
-#undef OR_BASE
-    struct dim text[] = {
-        {"vocab",   model->vocab,                        MODEL_VOCAB_MAX},
-        {"max_seq", model->max_seq,                      MODEL_DIM_MAX  },
-        {"seq",     model->seq,                          model->max_seq },
-        {"classes", model->classes ? model->classes : 1, MODEL_VOCAB_MAX}
-    };
-    rc = model_check_dims(spec->name, text, 4, err);
-    if (rc != OK && model->seq > model->max_seq)
-        err_hint(err, "raise max_seq for more positions");
-    return rc;
+    if (spec->family == FAMILY_VIT)
+        return resolve_images(spec, base, model, err);
+    return resolve_text(spec, base, model, err);
 }
+
+#undef OR_BASE
 
 enum status model_check_totals(const struct model *model, struct err *err)
 {

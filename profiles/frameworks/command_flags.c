@@ -288,12 +288,37 @@ static void check_launcher(struct command_flags *flags, char *const *words, int 
     }
 }
 
+static const char policy[] = "activation-checkpoint:";
+
+/* Take the words that follow a flag, from *i on, as its values. */
+static enum status take_values(struct command_flags *flags, const char *name, char *const *words,
+                               int count, int *i, struct err *err)
+{
+    enum status rc = OK;
+    char *values = NULL;
+    size_t size;
+    FILE *out = open_memstream(&values, &size);
+    const int row = row_of(flags, name);
+    const enum flag_kind kind = row < 0 ? FLAG_FREE : flags->rows[row].kind;
+    const int first = *i, most = kind == FLAG_ON ? 0 : kind < FLAG_LIST ? 1 : count;
+    if (!out)
+        return err_nomem(err);
+    for (; *i < count && *i - first < most && strncmp(words[*i], "--", 2) != 0 &&
+           strncmp(words[*i], policy, sizeof policy - 1) != 0;
+         ++*i)
+        fprintf(out, "%s%s", *i > first ? " " : "", words[*i]);
+    if (fclose(out) != 0)
+        rc = err_nomem(err);
+    THEN(take(flags, name, *i > first ? values : NULL, err));
+    free(values);
+    return rc;
+}
+
 enum status flags_take_words(struct command_flags *flags, char *const *words, int count,
                              int num_devices, struct err *err)
 {
     const int program = program_at(words, count);
     enum status rc = OK;
-    static const char policy[] = "activation-checkpoint:";
     if (program >= 0 && !(flags->script = strdup(words[program])))
         return err_nomem(err);
     check_launcher(flags, words, program < 0 ? 0 : program, num_devices);
@@ -315,26 +340,11 @@ enum status flags_take_words(struct command_flags *flags, char *const *words, in
         }
         const size_t n = strcspn(word + 2, "=");
         snprintf(name, sizeof name, "%.*s", (int)n, word + 2);
-        const int row = row_of(flags, name);
-        const enum flag_kind kind = row < 0 ? FLAG_FREE : flags->rows[row].kind;
         if (word[2 + n]) {
             rc = take(flags, name, word + 3 + n, err);
             continue;
         }
-        char *values = NULL;
-        size_t size;
-        FILE *out = open_memstream(&values, &size);
-        const int first = i, most = kind == FLAG_ON ? 0 : kind < FLAG_LIST ? 1 : count;
-        if (!out)
-            return err_nomem(err);
-        for (; i < count && i - first < most && strncmp(words[i], "--", 2) != 0 &&
-               strncmp(words[i], policy, sizeof policy - 1) != 0;
-             i++)
-            fprintf(out, "%s%s", i > first ? " " : "", words[i]);
-        if (fclose(out) != 0)
-            rc = err_nomem(err);
-        THEN(take(flags, name, i > first ? values : NULL, err));
-        free(values);
+        rc = take_values(flags, name, words, count, &i, err);
     }
     return rc;
 }

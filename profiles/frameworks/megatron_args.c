@@ -80,24 +80,31 @@ static bool read_pattern(const char **at, char *out, int64_t most)
     }
 }
 
+/* A 1 for each layer that has experts. */
+static enum status read_frequency(const char *text, int64_t layers, char *pattern, struct err *err)
+{
+    const char *at = text;
+    int64_t every = 0;
+    if (parse_int(text, "--moe-layer-freq", 1, layers, &every, NULL) == OK) {
+        for (int64_t i = 0; i < layers; i++)
+            pattern[i] = i % every == 0 ? '1' : '0';
+    } else if ((!read_pattern(&at, pattern, layers) || *at || (int64_t)strlen(pattern) != layers)) {
+        return err_set(err, ERR_INPUT,
+                       "--moe-layer-freq must be a number or a list of %lld layers as "
+                       "([0]*3+[1]*58), got '%.60s'",
+                       (long long)layers, text);
+    }
+    return OK;
+}
+
 /* The layers that have experts: dense ones first, then each n-th. Another order is named. */
 static enum status add_frequency(struct command_flags *f, struct json *job, struct err *err)
 {
-    const char *const text = flag_word(f, "moe-layer-freq", "1"), *at = text;
+    const char *const text = flag_word(f, "moe-layer-freq", "1");
     const int64_t layers = layers_of(f);
     char *pattern = calloc((size_t)layers + 1, 1);
-    int64_t every = 0;
     enum status rc = pattern ? OK : err_nomem(err);
-    if (rc == OK && parse_int(text, "--moe-layer-freq", 1, layers, &every, NULL) == OK) {
-        for (int64_t i = 0; i < layers; i++)
-            pattern[i] = i % every == 0 ? '1' : '0';
-    } else if (rc == OK &&
-               (!read_pattern(&at, pattern, layers) || *at || (int64_t)strlen(pattern) != layers)) {
-        rc = err_set(err, ERR_INPUT,
-                     "--moe-layer-freq must be a number or a list of %lld layers as "
-                     "([0]*3+[1]*58), got '%.60s'",
-                     (long long)layers, text);
-    }
+    THEN(read_frequency(text, layers, pattern, err));
     int64_t dense = 0, sparse = 0, each = 1;
     for (int64_t i = 0; rc == OK && i < layers; i++)
         sparse += pattern[i] == '1';
@@ -276,7 +283,8 @@ static enum status add_decoder(struct command_flags *f, int64_t ffn, struct json
     return add_experts(f, ffn, job, err);
 }
 
-static enum status add_model(struct command_flags *f, struct json *job, struct err *err)
+/* Whether the flags that a model needs are there. */
+static enum status check_given(const struct command_flags *f, struct err *err)
 {
     static const char *const needed[] = {"hidden-size", "num-attention-heads", "micro-batch-size"};
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
@@ -286,6 +294,14 @@ static enum status add_model(struct command_flags *f, struct json *job, struct e
         return err_set(err, ERR_INPUT, "--num-layers is missing");
     if (!flag_given(f, "seq-length") && !flag_given(f, "encoder-seq-length"))
         return err_set(err, ERR_INPUT, "--seq-length is missing");
+    return OK;
+}
+
+static enum status add_model(struct command_flags *f, struct json *job, struct err *err)
+{
+    enum status rc = check_given(f, err);
+    if (rc != OK)
+        return rc;
     const int64_t hidden = count(f, "hidden-size"), heads = count(f, "num-attention-heads");
     const bool gated = flag_on(f, "swiglu") || flag_on(f, "quick-geglu");
     const int64_t ffn = flag_int(f, "ffn-hidden-size",
@@ -314,7 +330,7 @@ static enum status add_model(struct command_flags *f, struct json *job, struct e
         return err_set(err, ERR_INPUT, "--seq-length %lld is not a multiple of 2 x CP %lld",
                        (long long)seq, (long long)cp);
     const bool gpt = is_gpt(f);
-    enum status rc = vocabulary(f, &vocab, err);
+    rc = vocabulary(f, &vocab, err);
     job_set(job, "model.family", gpt ? "gpt" : "llama");
     job_set(job, "model.name", "megatron");
     job_set_int(job, "model.layers", layers_of(f) + mtp_of(f));
@@ -480,6 +496,31 @@ static enum status cut_by_ranks(const struct command_flags *f, int64_t pp, int64
     return rc;
 }
 
+/* Whether Megatron-LM runs its interleaved schedule with these counts. */
+static enum status check_interleaved(const struct command_flags *f, int64_t pp,
+                                     int64_t microbatches, int num_stages, struct err *err)
+{
+    if (pp == 1)
+        return err_set(err, ERR_INPUT, "%d stages need PP above 1", num_stages);
+    if (pp == 2 && flag_on(f, "no-overlap-p2p-communication"))
+        return err_set(err, ERR_INPUT,
+                       "the interleaved schedule needs PP above 2 with "
+                       "--no-overlap-p2p-communication, got 2");
+    const int64_t group = flag_int(f, "microbatch-group-size-per-vp-stage", pp);
+    if ((group > microbatches || group < pp))
+        return err_set(err, ERR_INPUT,
+                       "the interleaved schedule needs PP %lld <= group of micro-batches %lld <= "
+                       "micro-batches %lld",
+                       (long long)pp, (long long)group, (long long)microbatches);
+    if (microbatches % group > 0 && microbatches % group < pp)
+        return err_set(err, ERR_INPUT,
+                       "the interleaved schedule: %lld micro-batches leave a remainder of %lld for "
+                       "groups of %lld, which must be 0 or at least PP %lld",
+                       (long long)microbatches, (long long)(microbatches % group), (long long)group,
+                       (long long)pp);
+    return OK;
+}
+
 static enum status add_cut(const struct command_flags *f, int64_t pp, int64_t microbatches,
                            struct command_job *made, struct err *err)
 {
@@ -504,24 +545,10 @@ static enum status add_cut(const struct command_flags *f, int64_t pp, int64_t mi
     if (rc != OK)
         return rc;
     chunks = made->num_stages / pp;
-    if (chunks > 1 && pp == 1)
-        return err_set(err, ERR_INPUT, "%d stages need PP above 1", made->num_stages);
-    if (chunks > 1 && pp == 2 && flag_on(f, "no-overlap-p2p-communication"))
-        return err_set(err, ERR_INPUT,
-                       "the interleaved schedule needs PP above 2 with "
-                       "--no-overlap-p2p-communication, got 2");
-    const int64_t group = flag_int(f, "microbatch-group-size-per-vp-stage", pp);
-    if (chunks > 1 && (group > microbatches || group < pp))
-        return err_set(err, ERR_INPUT,
-                       "the interleaved schedule needs PP %lld <= group of micro-batches %lld <= "
-                       "micro-batches %lld",
-                       (long long)pp, (long long)group, (long long)microbatches);
-    if (chunks > 1 && microbatches % group > 0 && microbatches % group < pp)
-        return err_set(err, ERR_INPUT,
-                       "the interleaved schedule: %lld micro-batches leave a remainder of %lld for "
-                       "groups of %lld, which must be 0 or at least PP %lld",
-                       (long long)microbatches, (long long)(microbatches % group), (long long)group,
-                       (long long)pp);
+    if (chunks > 1)
+        rc = check_interleaved(f, pp, microbatches, made->num_stages, err);
+    if (rc != OK)
+        return rc;
     job_set_int(made->job, "pipeline.chunks", chunks);
     job_set(made->job, "pipeline.schedule", chunks > 1 ? "interleaved" : "1f1b");
     return OK;

@@ -138,15 +138,20 @@ static enum status find_lists(struct command_flags *flags, const struct pytorch_
     return rc;
 }
 
+static const struct schedule_row *row_of(const char *schedule)
+{
+    for (size_t i = 0; i < sizeof schedules / sizeof *schedules; i++)
+        if (strcasecmp(schedules[i].theirs, schedule) == 0) /* as get_schedule_class() */
+            return &schedules[i];
+    return NULL;
+}
+
 enum status pytorch_pipeline_add(struct command_flags *flags, const struct pytorch_pipeline *ask,
                                  struct command_job *made, struct err *err)
 {
     const int64_t ranks = ask->ranks;
-    const struct schedule_row *row = NULL;
     enum status rc = OK;
-    for (size_t i = 0; i < sizeof schedules / sizeof *schedules; i++)
-        if (strcasecmp(schedules[i].theirs, ask->schedule) == 0) /* as get_schedule_class() */
-            row = &schedules[i];
+    const struct schedule_row *const row = row_of(ask->schedule);
     if (!row && ranks > 1)
         return err_set(err, ERR_INPUT, "the pipeline's schedule %.60s is not read", ask->schedule);
     int num_stages = ranks > 1 ? (int)ranks * row->chunks : 1;

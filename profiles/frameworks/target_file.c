@@ -83,6 +83,23 @@ static const char *no_model =
 
 /* --- torchtitan ---------------------------------------------------------------------------- */
 
+static void write_torchtitan_pipeline(const struct writer *w)
+{
+    const struct plan *p = w->plan;
+    FILE *out = w->out;
+    fprintf(out, "--training.disable_cuda_graphs\n");
+    fprintf(out, "--parallelism.pipeline_parallel_schedule %s\n", pytorch_builder(p));
+    fprintf(out, "--parallelism.pipeline_parallel_schedule_csv %s\n", w->csv_path);
+    fprintf(out, "--parallelism.pipeline_parallel_microbatch_size %" PRId64 "\n",
+            p->microbatches.size);
+    fprintf(out, "--parallelism.module_fqns_per_model_part");
+    for (int s = 0; s < p->num_stages; s++) {
+        fprintf(out, " ");
+        write_modules(w, s, "tok_embeddings", "layers.", "norm,lm_head", ",");
+    }
+    fprintf(out, "\n");
+}
+
 static void write_torchtitan(const struct writer *w)
 {
     const struct plan *p = w->plan;
@@ -118,19 +135,8 @@ static void write_torchtitan(const struct writer *w)
     fprintf(out, "--parallelism.pipeline_parallel_degree %d\n", p->num_ranks);
     if (w->model->overlaps_tensor && layout_tensor(&p->layout) > 1)
         fprintf(out, "--parallelism.enable_async_tensor_parallel\n");
-    if (p->num_ranks > 1) {
-        fprintf(out, "--training.disable_cuda_graphs\n");
-        fprintf(out, "--parallelism.pipeline_parallel_schedule %s\n", pytorch_builder(p));
-        fprintf(out, "--parallelism.pipeline_parallel_schedule_csv %s\n", w->csv_path);
-        fprintf(out, "--parallelism.pipeline_parallel_microbatch_size %" PRId64 "\n",
-                p->microbatches.size);
-        fprintf(out, "--parallelism.module_fqns_per_model_part");
-        for (int s = 0; s < p->num_stages; s++) {
-            fprintf(out, " ");
-            write_modules(w, s, "tok_embeddings", "layers.", "norm,lm_head", ",");
-        }
-        fprintf(out, "\n");
-    }
+    if (p->num_ranks > 1)
+        write_torchtitan_pipeline(w);
     /* A subcommand of the parser, and so the last word. */
     fprintf(out, "activation-checkpoint:%s\n",
             again_by_layer(p)              ? "full"
