@@ -18,6 +18,7 @@
 #include "exec/change/slow_ranks.h"
 #include "exec/change/thaw.h"
 #include "exec/trainer/trainer_state.h"
+#include "partition/freeze/freeze_choice.h"
 #include "profiles/job/job_json.h"
 
 enum { ORDER_TAG = 7 };
@@ -100,20 +101,13 @@ static int items_of(const struct trainer *t, int num_layers)
     return model_frozen_items(&t->job->model, num_layers);
 }
 
-static double change_of(const struct model *model, int item, const double *was, const double *now)
-{
-    const int l = model->items[item].layer;
-    return l < 0 ? INFINITY : was[l] > 0 ? fabs(now[l] - was[l]) / was[l] : 0;
-}
-
-/* freeze.choice norm: the items by the relative change of their layer's gradient norm over the last
- * two turns, the smallest first; items of no layer come last. Until two turns are over there is no
- * order. Collective over the group, whose rank 0 is rank 0. */
+/* freeze.choice norm: the order in which items are left out, once two turns are over. Collective over
+ * the group, whose rank 0 is rank 0. */
 static enum status order_items(struct trainer *t, struct comm_group *group, struct err *err)
 {
     const struct model *model = &t->job->model;
     const struct turn_norms *norms = &t->elastic.norms;
-    const int n = model->num_items, layers = model->num_layers;
+    const int n = model->num_items;
     if (t->job->freeze.choice != CHOICE_NORM || t->job->freeze.max_share <= 0)
         return OK;
     if (!t->elastic.order)
@@ -122,14 +116,7 @@ static enum status order_items(struct trainer *t, struct comm_group *group, stru
     if (!order)
         return err_nomem(err);
     if (t->comm->rank == 0 && norms->num_turns >= 2) {
-        const double *now = norms->rows + (norms->num_turns - 1) * layers, *was = now - layers;
-        for (int i = 0; i < n; i++) {
-            order[i] = 0;
-            for (int j = 0; j < n; j++) {
-                const double a = change_of(model, i, was, now), b = change_of(model, j, was, now);
-                order[i] += b < a || (b == a && j < i);
-            }
-        }
+        freeze_order(model, norms->rows, norms->num_turns, order);
         order[n] = 1;
     }
     return comm_bcast(group, order, (n + 1) * (int64_t)sizeof *order, 0, err);

@@ -84,3 +84,28 @@ void freeze_choose(enum freeze_choice choice, const struct freeze_pass *pass, bo
     else
         rotate(pass, left_out);
 }
+
+static double change_of(int layer, const double *norms, int64_t num_turns, int num_layers)
+{
+    double now = 0;
+    for (int64_t turn = num_turns - 1; layer >= 0 && turn >= 0; turn--) {
+        const double norm = norms[turn * num_layers + layer];
+        if (norm > 0 && now > 0)
+            return fabs(now - norm) / norm;
+        now = norm > 0 ? norm : now;
+    }
+    return INFINITY;
+}
+
+void freeze_order(const struct model *model, const double *norms, int64_t num_turns, int *order)
+{
+    const int n = model->num_items, layers = model->num_layers;
+    for (int i = 0; i < n; i++) {
+        const double change = change_of(model->items[i].layer, norms, num_turns, layers);
+        order[i] = 0;
+        for (int j = 0; j < n; j++) {
+            const double other = change_of(model->items[j].layer, norms, num_turns, layers);
+            order[i] += other < change || (other == change && j < i);
+        }
+    }
+}

@@ -17,12 +17,18 @@
  *           replacement; in the first stage the front items have the larger weights (TimelyFreeze's
  *           released code: weights fall linearly from 1 to 0.1, the other stages are uniform). norm
  *           takes them by a given order. Both depend on the cut.
+ * choice-4  That order is by the relative change of the layer's gradient norm between the last two
+ *           turns that have one (a turn in which all of a layer was left out has none), the smallest
+ *           first. Items of no layer, and of layers with one norm at most, come last. Equal changes:
+ *           by item.
  *
- * Pure; no I/O. O(n) for rotate and norm, O(n^2) for random. */
+ * Pure; no I/O. O(n) for rotate, O(n^2) for random, norm and the order. */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "partition/model/model.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -46,6 +52,9 @@ struct freeze_pass {
 /* left_out[i]: whether the pass leaves out item first_item + i. Share 0 leaves out nothing, share 1
  * everything. */
 void freeze_choose(enum freeze_choice choice, const struct freeze_pass *pass, bool *left_out);
+
+/* order[i], num_items of them: item i's place by choice-4. norms: [num_turns][num_layers], 0: none. */
+void freeze_order(const struct model *model, const double *norms, int64_t num_turns, int *order);
 
 #ifdef __cplusplus
 }

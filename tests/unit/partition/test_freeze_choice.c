@@ -175,6 +175,26 @@ static void norm__takes_the_first_of_the_order(void **state)
     }
 }
 
+/* Layers 0 to 3 after four turns: 0 has been left out since it changed by 1/8, 1 changed by 1/2 in
+ * between, 2 by 1/4, and 3 has one norm. */
+static void order__is_by_the_last_change_that_is_known(void **state)
+{
+    (void)state;
+    static const double norms[4][4] = {
+        {8, 2, 4, 0},
+        {9, 4, 4, 0},
+        {0, 0, 4, 0},
+        {0, 6, 5, 1}
+    };
+    static const int want[6] = {4, 0, 2, 1, 3, 5};
+    struct item items[6] = {{.layer = -1}, {.layer = 0}, {.layer = 1},
+                            {.layer = 2},  {.layer = 1}, {.layer = 3}};
+    const struct model model = {.num_items = 6, .num_layers = 4, .items = items};
+    int order[6];
+    freeze_order(&model, norms[0], 4, order);
+    assert_memory_equal(order, want, sizeof want);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -186,6 +206,7 @@ int main(void)
         cmocka_unit_test(rotate__adds_items_as_the_share_grows),
         cmocka_unit_test(random__prefers_the_front_of_the_first_stage),
         cmocka_unit_test(norm__takes_the_first_of_the_order),
+        cmocka_unit_test(order__is_by_the_last_change_that_is_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
