@@ -96,12 +96,18 @@ static const char *column_of(const struct json *line)
 static bool point_room(struct sweep_file *f)
 {
     void *index = realloc(f->index, ((size_t)f->num_points + 1) * sizeof *f->index);
-    f->index = index ? index : f->index;
+    if (!index)
+        return false;
+    f->index = index;
     double *y = realloc(f->y, ((size_t)f->num_points + 1) * sizeof *f->y);
-    f->y = y ? y : f->y;
+    if (!y)
+        return false;
+    f->y = y;
     bool *stopped = realloc(f->stopped, ((size_t)f->num_points + 1) * sizeof *f->stopped);
-    f->stopped = stopped ? stopped : f->stopped;
-    return index && y && stopped;
+    if (!stopped)
+        return false;
+    f->stopped = stopped;
+    return true;
 }
 
 static enum status add_line(struct sweep_file *f, const struct json *line, const char *path,

@@ -26,6 +26,7 @@
 #define RECUT_FIRST 8                /* of these for each candidate at first */
 #define RECUT_LAST 4                 /* candidates that have them all */
 #define VARY_SHARE 0.9               /* of the best rate, of candidates that are varied */
+#define VARY_MOST 64                 /* of them in a layout; small jobs have thousands */
 #define BOOK_OPS ((int64_t)1 << 19)  /* of both, for the textbook plans of a layout */
 
 static int compare_counts(const void *left, const void *right)
@@ -648,11 +649,11 @@ static int next_to_vary(const struct search *search)
 enum status search_ask_more(struct search *search)
 {
     const int64_t most = search->asked_ops + BOOK_OPS;
-    int asked, next;
+    int asked, next, varied = 0;
     search->until = 2 * search->ops + MORE_OPS;
     enum status rc = ask_round(search, false, &asked);
-    while (rc == OK && search->asked_ops < most && (next = next_to_vary(search)) >= 0 &&
-           search_goes_on(search)) {
+    while (rc == OK && varied++ < VARY_MOST && search->asked_ops < most &&
+           (next = next_to_vary(search)) >= 0 && search_goes_on(search)) {
         rc = search_vary_one(search, next);
         THEN(ask_round(search, false, &asked));
     }

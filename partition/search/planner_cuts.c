@@ -23,7 +23,8 @@
 #define CLIMBERS PLANNER_KEEP
 #define NEAR_CLIMB 8
 #define NEAR_ALL 20
-#define FARTHEST 2 /* blocks of one move: a transformer layer has two items */
+#define FARTHEST 2         /* blocks of one move: a transformer layer has two items */
+#define FARTHEST_SHARED 12 /* where links are shared: there the best cut may be far from even */
 
 /* n choose k, or FEW_CUTS + 1 if it is larger than FEW_CUTS. */
 static int64_t choose(int n, int k)
@@ -181,15 +182,16 @@ static bool shift(struct search *search, int s, int width, int step)
 }
 
 /* Hill climbing: move a block from a stage to one of the next three stages, and shift the stages
- * between; where that makes no step shorter, FARTHEST blocks. Ends when no move helps, or with the
+ * between; where that makes no step shorter, up to FARTHEST blocks. Ends when no move helps, or with the
  * trial. */
 static enum status climb(struct search *search, int index, const struct bound_shape *shape,
                          const struct trial *trial)
 {
     const int S = shape->num_stages;
     const size_t size = ((size_t)S + 1) * sizeof *search->cut;
+    const int farthest = trial->shared ? FARTHEST_SHARED : FARTHEST;
     int far = 1;
-    for (int round = 0; far <= FARTHEST && round < 4 * S; round++) {
+    for (int round = 0; far <= farthest && round < 4 * S; round++) {
         bool better = false;
         for (int width = 1; width <= 3; width++)
             for (int s = 1; s + width <= S; s++)
