@@ -362,9 +362,17 @@ enum status search_adopt(struct search *search, const struct judged *other)
         !search_allows_replicas(search, from->num_ranks, from->num_pipelines, &node) ||
         !search_weights_fit(search, from->num_ranks))
         return OK;
+    const int *place;
+    int num_places, at = 0;
+    enum status rc = rank_places_of(search->places, from->num_ranks, from->num_pipelines, &place,
+                                    &num_places, search->err);
+    if (rc != OK || num_places == 0)
+        return rc;
+    while (at < num_places && place[at] != from->place)
+        at++;
+    node.place = place[at < num_places ? at : 0]; /* the other search has listed its own ones */
     node.batch = from->batch;
     node.microbatches = from->microbatches;
-    node.place = from->place;
     node.frozen = from->frozen;
     node.schedule = from->schedule;
     node.chunks = from->chunks;
@@ -372,7 +380,7 @@ enum status search_adopt(struct search *search, const struct judged *other)
     if (is_timed(search, &node) || !has_kind(search, &node) || !search_allows_count(search, &node))
         return OK;
     const int before = search->num_judged;
-    enum status rc = time_modes(search, node, true);
+    rc = time_modes(search, node, true);
     if (rc != OK || !search->asking || search->num_judged == before)
         return rc;
     struct judged *judged = &search->judged[before];

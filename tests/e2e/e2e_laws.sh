@@ -1,6 +1,6 @@
 #!/bin/bash
-# The metamorphic laws of tests/reference/properties.py on ELAPSE_LAWS random jobs (200), of which make test tries four,
-# and those of key_laws.py, over all keys, on a seventh as many, of which it tries six.
+# The metamorphic laws of tests/reference/properties.py on ELAPSE_LAWS random jobs (200), of which make test tries three,
+# and those of key_laws.py, over all keys, on a seventh as many, of which it tries four.
 # group: slow, seconds: 90
 . "$(dirname "$0")/lib.sh"
 begin

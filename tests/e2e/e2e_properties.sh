@@ -5,8 +5,8 @@
 . "$(dirname "$0")/lib.sh"
 begin
 if command -v python3 >/dev/null; then
-    check "properties hold" python3 tests/reference/properties.py "$elapse" "$tmp" 20 1 4
-    check "laws over all keys hold" python3 tests/reference/key_laws.py "$elapse" "$tmp" 6 1
+    check "properties hold" python3 tests/reference/properties.py "$elapse" "$tmp" 20 1 3
+    check "laws over all keys hold" python3 tests/reference/key_laws.py "$elapse" "$tmp" 4 1
 else
     skip "properties hold" "no python3"
 fi
