@@ -33,9 +33,9 @@ enum elapse_status elapse_run_simulate(struct elapse_job *job,
     if (rc == OK) {
         got->band = job_band(job);
         *run = got;
-    }
-    if (rc != OK)
+    } else {
         elapse_run_free(got);
+    }
     return call_end(&call, rc, error);
 }
 

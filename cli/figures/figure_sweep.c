@@ -79,7 +79,8 @@ static int axis_place(struct axis *axis, const char *text)
     return axis->num++;
 }
 
-/* What is drawn of an answer: its rate, of a whole run its speed or its time; NULL: it has none. */
+/* The key of the number that is drawn of an answer: a rate; of a whole run its speed-up or its time. NULL: it
+ * has none. */
 static const char *column_of(const struct json *line)
 {
     const bool run = json_get(line, "total_ns");

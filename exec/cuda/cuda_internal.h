@@ -19,7 +19,6 @@ extern "C" {
 struct cuda_arena;   /* cuda_arena.h: device memory */
 struct cuda_choices; /* cuda_choice.h: choices made by timing */
 struct cuda_cudnn;   /* cuda_cudnn.h: an optional library */
-struct cuda_graphs;  /* cuda_graph.h: repeated runs of calls, launched as a whole */
 struct cuda_hold;    /* cuda_hold.c: a head start for the host */
 struct cuda_matmul;  /* cuda_matmul.h: plans of matrix products */
 struct cuda_pick;    /* cuda_attention_pick.h: our attention or cuDNN's, by shape */

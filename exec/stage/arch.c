@@ -29,7 +29,7 @@ double arch_eps(const struct model *model)
     return model->family == FAMILY_LLAMA ? 1e-6 : model->family == FAMILY_GPT ? 1e-5 : 1e-12;
 }
 
-/* What the kernels of decoders do not compute, of what the model has; NULL: nothing. */
+/* The first feature of the model that the decoders' kernels do not compute; NULL: they compute all. */
 static const char *not_computed(const struct model *m)
 {
     const struct block *b = &m->block;

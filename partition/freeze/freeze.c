@@ -349,7 +349,8 @@ static enum status check_norms(const struct freeze *freeze, int epoch, const dou
     return OK;
 }
 
-/* What the policy says, `epoch` epochs after the warm-up: *decision layers, and why. */
+/* Ask the policy, `epoch` epochs after the warm-up: *decision gets the number of layers to freeze, `why` the
+ * reason. */
 static enum status decide(struct freeze *freeze, int epoch, const double *norms, int *decision,
                           char why[160], struct err *err)
 {

@@ -343,7 +343,7 @@ static void group_costs(struct tensor_group *l, const struct cost *one, const st
     l->cost.allreduce_ns = one->allreduce_ns ? group_allreduce_ns : NULL;
 }
 
-/* What a layout divides of a model that is whole in that respect. */
+/* The parts of a model that a layout divides: each is whole before. */
 static struct division division_of(const struct setting *setting, const struct layout *layout)
 {
     const struct model *whole = setting->model;

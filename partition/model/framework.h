@@ -14,7 +14,7 @@ extern "C" {
 
 /* Values of train.framework. AUTO: the lists and sizes of model.c and kernels.c as they are: fused
  * operators, and nothing but tensors. A value with a year is the framework as it was released then; one
- * without is the newest. */
+ * without is the newest, but FSDP_COMPILED is 2024's, of which runs are published. */
 enum framework_kind {
     FRAMEWORK_AUTO,
     FRAMEWORK_MEGATRON_TE,

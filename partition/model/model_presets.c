@@ -629,15 +629,9 @@ static enum status parse_uniform(const char *list, struct model *model, struct e
     if (!items)
         return err_nomem(err);
     for (int i = 0; i < layers; i++) {
-        char digits[16] = {0},
-             *first = digits + sizeof digits - 1; /* snprintf() would take longest here */
-        int rest = i;
-        do
-            *--first = (char)('0' + rest % 10);
-        while ((rest /= 10) > 0);
         items[i] = item;
         items[i].layer = i;
-        memcpy(mempcpy(items[i].name, "layer", 5), first, (size_t)(digits + sizeof digits - first));
+        snprintf(items[i].name, sizeof items[i].name, "layer%d", i);
     }
     rc = model_explicit("uniform", items, (int)layers, NULL, 0, true, model, err);
     if (rc == OK)

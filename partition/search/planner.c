@@ -27,7 +27,7 @@
 #define RECUT_LAST 4                 /* candidates that have them all */
 #define VARY_SHARE 0.9               /* of the best rate, of candidates that are varied */
 #define VARY_MOST 64                 /* of them in a layout; small jobs have thousands */
-#define BOOK_OPS ((int64_t)1 << 19)  /* of both, for the textbook plans of a layout */
+#define BOOK_OPS ((int64_t)1 << 19)  /* in place of RECUT_OPS for the textbook plans of a layout */
 
 static int compare_counts(const void *left, const void *right)
 {

@@ -1,9 +1,9 @@
 /* Critical chains of a candidate's cuts, as bounds of its other cuts.
  *
- * Cuts of a candidate differ in the times of stages, and the lists of ops are equal up to the
- * all-reduces, if as many stages are frozen. So the ops of one cut's critical chain follow each other under every other cut too, and
- * their times there add up to a lower bound of its step. Most local moves leave the longest chain as
- * long as it is or make it longer, and a few sums show that. Read search_chain_bound() first. */
+ * Cuts of a candidate with equally many frozen stages have equal lists of ops, up to the all-reduces;
+ * the times of their stages differ. So the ops of one cut's critical chain follow each other under
+ * such another cut too, and their times there add up to a lower bound of its step. Most local moves
+ * leave the longest chain as long as it is or make it longer, and a few sums show that. Read search_chain_bound() first. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,7 +84,7 @@ bool search_chains_hold(const struct search *search, const struct node *node,
     const struct planner_options *options = search->options;
     if (setting->cost->near_ns_per_byte || setting->model->num_skips > 0)
         return false;
-    /* What a message takes from the processor depends on whether a gradient comes back. */
+    /* The processor's time for a message depends on whether a gradient comes back. */
     if (search->problem->num_frozen_layers > 0 &&
         (node->frozen == FROZEN_CACHED || node->recompute == RECOMPUTE_LAYER ||
          setting->cluster->message_host_ns != 0 || setting->cluster->message_host_bytes_per_s != 0))

@@ -25,5 +25,5 @@ enum status framework_range_find(const struct setting *setting, const struct pla
 /* Whether anybody names a framework, without a step. */
 struct framework_range framework_range_of_none(const struct setting *setting);
 
-/* What is taken where nobody names a framework. */
+/* The kernels that an answer counts if nobody names a framework. */
 extern const char framework_range_taken[];

@@ -77,7 +77,7 @@ static enum status add_cut(struct command_flags *f, int64_t pp, int64_t microbat
     return rc;
 }
 
-/* What is computed again, and what `replicas` devices divide among themselves. */
+/* Read which activations are recomputed, and what is sharded over the `replicas` devices. */
 static void add_memory(struct command_flags *f, struct json *job, int64_t replicas, int64_t pp)
 {
     const char *const again = flag_word(f, "distributed.activation_checkpointing", "false");
