@@ -27,7 +27,8 @@ JOBS = {  # name: model, batch
     "vit-batch-16": (VIT + ",layers=4,hidden=128,heads=4,mlp=512", 16),
     "vit-batch-256": (VIT + ",layers=4,hidden=96,heads=3,mlp=384", 256),
 }
-MATRIX = ["--stages", "1,2", "--replicas", "1,2", "--microbatches", "1,2,4,8,16", "--schedules", "1f1b"]
+MATRIX = ["--stages", "1,2", "--replicas", "1,2", "--schedules", "1f1b", "--microbatches"]
+MICROBATCHES = [1, 2, 4, 8, 16]  # of each replica, as far as the batch goes
 RUNS = ["-n", "2", "--repeats", "1", "--steps", "10", "--json"]
 
 
@@ -52,7 +53,8 @@ def measure(elapse, folder, name):
     own = ["--stages", first["pipeline_length"], "--replicas", first["replicas"], "--microbatches",
            first["microbatches"], "--schedules", kind]
     rows = []
-    for matrix in (MATRIX, own):
+    counts = ",".join(str(count) for count in MICROBATCHES if 2 * count <= batch)
+    for matrix in (MATRIX + [counts], own):
         rows += ask(elapse, "compare", "--matrix", job, "--db", db, *map(str, matrix), *RUNS)["configs"]
     (folder / f"{name}.rows.json").write_text(json.dumps(rows))
     return first, rows
