@@ -222,82 +222,118 @@ static double rate_in_bf16(const struct request *q, const struct job *wide, cons
     return rate;
 }
 
+/* One plan, and what is printed with it. */
+struct one_plan {
+    struct plan_answer answer, released, old; /* old: of --from-frozen */
+    struct transition transition;
+    struct setting setting;
+    struct cost_query query;
+    struct calibrated on;
+    int64_t interval_ns[2];
+    bool elastic; /* the released code's plan is shown */
+};
+
+static void one_plan_clear(struct one_plan *one)
+{
+    transition_clear(&one->transition);
+    plan_answer_clear(&one->old);
+    plan_answer_clear(&one->answer);
+    plan_answer_clear(&one->released);
+}
+
+/* Find the plan and all that is printed with it. *one is zeroed; the caller clears it. */
+static enum status find_one(const struct request *q, const struct job *job,
+                            const struct cost_handle *cost, struct one_plan *one, struct err *err)
+{
+    struct plan_answer *answer = &one->answer;
+    const struct job release = job_as_released(job);
+    enum status rc = OK;
+    one->elastic = job->freeze.policy != FREEZE_NONE || q->frozen_layers > 0;
+    one->setting = (struct setting){&job->model, &job->cluster, &cost->cost};
+    one->query = cost_query_of(job);
+    one->on =
+        (struct calibrated){q->db_path, &one->setting, &one->query, cost, &answer->result.plan};
+    solve(q, job, &cost->cost, (int)q->frozen_layers, q->cached, answer);
+    if (answer->err.status != OK)
+        return err_copy(err, &answer->err);
+    if (cost->bf16_is_faster && !q->no_simulate)
+        answer->bf16_samples_per_s = rate_in_bf16(q, job, &answer->result.plan);
+    if (q->from_frozen >= 0)
+        rc = plan_change_find(q, job, &cost->cost, answer, &one->old, &one->transition, err);
+    THEN(calibrated_interval(&one->on, answer->result.plan.step_ns, one->interval_ns, err));
+    THEN(framework_range_find(&one->setting, &answer->result.plan, answer->result.plan.step_ns,
+                              &answer->range, err));
+    if (rc == OK && (one->elastic || q->as_json || q->out_path))
+        solve(q, &release, &cost->cost, (int)q->frozen_layers, q->cached, &one->released);
+    return rc;
+}
+
+/* The object of --json and of -o. The caller owns it. */
+static struct json *one_to_json(const struct command *command, const struct request *q,
+                                const struct job *job, const struct cost_handle *cost,
+                                const struct one_plan *one)
+{
+    const struct plan_answer *answer = &one->answer;
+    struct json *json = plan_show_begin(command, job, cost);
+    json_add_bool(json, "extrapolated", answer->result.extrapolated);
+    plan_show_add(json, answer, &job->cluster);
+    calibrated_add(&one->on, one->interval_ns, json);
+    band_add(&one->setting, cost, answer->result.plan.step_ns, json);
+    framework_show_add(&answer->range, json);
+    plan_show_add(json_add_object(json, "released"), &one->released, &job->cluster);
+    if (q->explain)
+        plan_show_add_others(json, &answer->result);
+    if (q->from_frozen >= 0)
+        plan_change_add(json, job, &one->old.result.plan, &one->transition);
+    return json;
+}
+
+static enum status print_one(const struct request *q, const struct job *job,
+                             const struct cost_handle *cost, const struct one_plan *one,
+                             struct err *err)
+{
+    plan_show_print(job, cost, &one->answer, one->elastic ? &one->released : NULL, q->stages);
+    calibrated_print(&one->on, one->interval_ns);
+    if (q->explain)
+        plan_show_print_others(job, &one->answer);
+    return q->from_frozen >= 0
+               ? plan_change_print(job, &one->old.result.plan, &one->transition, err)
+               : OK;
+}
+
 static enum status run_one(const struct command *command, const struct request *q,
                            const struct job *job, const struct cost_handle *cost, struct err *err)
 {
-    struct plan_answer answer = {0}, released = {0}, old = {0};
-    int64_t interval_ns[2] = {0};
-    const struct setting setting = {&job->model, &job->cluster, &cost->cost};
-    const struct cost_query query = cost_query_of(job);
-    const struct calibrated on = {q->db_path, &setting, &query, cost, &answer.result.plan};
-    struct transition transition = {0};
+    struct one_plan one = {0};
     /* wall: cli/frameworks */
     struct target_answer target = {0};
     /* wall end */
     struct json *json = NULL;
-    enum status rc = OK;
-    const struct job release = job_as_released(job);
-    const bool elastic = job->freeze.policy != FREEZE_NONE || q->frozen_layers > 0;
-    solve(q, job, &cost->cost, (int)q->frozen_layers, q->cached, &answer);
-    if (answer.err.status != OK) {
-        rc = err_copy(err, &answer.err);
-        goto out;
-    }
-    if (cost->bf16_is_faster && !q->no_simulate)
-        answer.bf16_samples_per_s = rate_in_bf16(q, job, &answer.result.plan);
-    if (q->from_frozen >= 0)
-        rc = plan_change_find(q, job, &cost->cost, &answer, &old, &transition, err);
-    THEN(calibrated_interval(&on, answer.result.plan.step_ns, interval_ns, err));
-    THEN(framework_range_find(&setting, &answer.result.plan, answer.result.plan.step_ns,
-                              &answer.range, err));
-    if (rc != OK)
-        goto out;
-    if (elastic || q->as_json || q->out_path)
-        solve(q, &release, &cost->cost, (int)q->frozen_layers, q->cached, &released);
-    if (q->as_json || q->out_path) {
-        json = plan_show_begin(command, job, cost);
-        json_add_bool(json, "extrapolated", answer.result.extrapolated);
-        plan_show_add(json, &answer, &job->cluster);
-        calibrated_add(&on, interval_ns, json);
-        band_add(&setting, cost, answer.result.plan.step_ns, json);
-        framework_show_add(&answer.range, json);
-        plan_show_add(json_add_object(json, "released"), &released, &job->cluster);
-        if (q->explain)
-            plan_show_add_others(json, &answer.result);
-        if (q->from_frozen >= 0)
-            plan_change_add(json, job, &old.result.plan, &transition);
-    }
+    enum status rc = find_one(q, job, cost, &one, err);
+    if (rc == OK && (q->as_json || q->out_path))
+        json = one_to_json(command, q, job, cost, &one);
     /* wall: cli/frameworks */
     if (q->target)
-        rc = target_answer_make(job, &answer.result.plan, q->out_path, q->as_json ? json : NULL,
-                                &target, err);
+        THEN(target_answer_make(job, &one.answer.result.plan, q->out_path, q->as_json ? json : NULL,
+                                &target, err));
     /* wall end */
     if (q->out_path && !q->target)
-        rc = json_write_output(json, q->out_path, err);
+        THEN(json_write_output(json, q->out_path, err));
     if (rc == OK && q->as_json) {
         rc = command_answer(json, err);
         json = NULL;
-    } else if (rc == OK) {
-        plan_show_print(job, cost, &answer, elastic ? &released : NULL, q->stages);
-        calibrated_print(&on, interval_ns);
-        if (q->explain)
-            plan_show_print_others(job, &answer);
-        if (q->from_frozen >= 0)
-            rc = plan_change_print(job, &old.result.plan, &transition, err);
+    } else {
+        THEN(print_one(q, job, cost, &one, err));
         /* wall: cli/frameworks */
-        if (q->target)
+        if (rc == OK && q->target)
             target_answer_print(job, &target, q->out_path);
         /* wall end */
     }
-out:
     /* wall: cli/frameworks */
     target_answer_clear(&target);
     /* wall end */
     json_free(json);
-    transition_clear(&transition);
-    plan_answer_clear(&old);
-    plan_answer_clear(&answer);
-    plan_answer_clear(&released);
+    one_plan_clear(&one);
     return rc;
 }
 
@@ -354,23 +390,27 @@ static enum status set_target(const char *name, struct job *job, struct err *err
     return rc;
 }
 
+/* Refuse options of one plan that exclude each other. */
+static enum status refuse_options(const struct request *q, struct err *err)
+{
+    const bool other_plan = q->frozen_layers > 0 || q->from_frozen >= 0;
+    return OPTIONS_REFUSE(
+        err, {q->csv, "--csv needs --sweep"}, {q->table, "--table needs --sweep"},
+        {q->all_frozen && (other_plan || q->explain || q->out_path),
+         "--all-frozen excludes --frozen, --from-frozen, --explain, -o"},
+        {q->simulate && q->no_simulate, "--simulate and --no-simulate exclude each other"},
+        {q->target && (other_plan || q->all_frozen || q->cached),
+         "--for excludes --all-frozen, --frozen, --from-frozen, --cached"});
+}
+
 /* Plan a job: one plan, or a table over F. */
 static enum status run_plan(const struct command *command, const struct request *q,
                             const char *job_path, struct err *err)
 {
-    if (q->csv || q->table)
-        return err_set(err, ERR_INPUT, "--%s needs --sweep", q->csv ? "csv" : "table");
-    if (q->all_frozen && (q->frozen_layers > 0 || q->from_frozen >= 0 || q->explain || q->out_path))
-        return err_set(err, ERR_INPUT,
-                       "--all-frozen excludes --frozen, --from-frozen, --explain, -o");
-    if (q->simulate && q->no_simulate)
-        return err_set(err, ERR_INPUT, "--simulate and --no-simulate exclude each other");
-    if (q->target && (q->all_frozen || q->frozen_layers > 0 || q->from_frozen >= 0 || q->cached))
-        return err_set(err, ERR_INPUT,
-                       "--for excludes --all-frozen, --frozen, --from-frozen, --cached");
     struct job job = {0};
     struct cost_handle cost = {0};
-    enum status rc = load_job(q, job_path, &job, err);
+    enum status rc = refuse_options(q, err);
+    THEN(load_job(q, job_path, &job, err));
     if (rc != OK)
         return rc;
     if (q->target)
@@ -476,85 +516,103 @@ static enum status take_shorts(struct request *q, const char *job, char *texts[M
     return rc;
 }
 
-static enum status run(const struct command *command, int argc, char **argv, struct err *err)
+enum { OPTIONS_ROOM = 48 };
+
+/* List the options of the plan and its table. Returns how many there are. */
+static int list_own(struct request *q, struct option options[OPTIONS_ROOM])
 {
-    struct request q = {.from_frozen = -1, .time = PLAN_TIME};
-    char *texts[MOST_SHORTS] = {NULL};
-    const struct option options[] = {
-        OPTION("set", LIST, &q.overrides, "a.b=v", "override a value of the job (repeatable)",
+    const struct option rows[] = {
+        OPTION("set", LIST, &q->overrides, "a.b=v", "override a value of the job (repeatable)",
                .keys = &job_keys),
-        OPTION("frozen", INT, &q.frozen_layers, "F",
+        OPTION("frozen", INT, &q->frozen_layers, "F",
                "plan with F transformer layers frozen (default 0)", .max = 1000000),
-        OPTION("from-frozen", INT, &q.from_frozen, "F",
+        OPTION("from-frozen", INT, &q->from_frozen, "F",
                "also print the transfers of a change from the plan with F frozen layers",
                .max = 1000000),
-        OPTION("cached", FLAG, &q.cached, NULL,
+        OPTION("cached", FLAG, &q->cached, NULL,
                "the frozen layers' output is in the cache already"),
-        OPTION("all-frozen", FLAG, &q.all_frozen, NULL,
+        OPTION("all-frozen", FLAG, &q->all_frozen, NULL,
                "a table over F = 0..L, next to the plans of PipeTransformer's released code"),
-        OPTION("explain", FLAG, &q.explain, NULL,
+        OPTION("explain", FLAG, &q->explain, NULL,
                "the next best plans, and why each other pipeline length was rejected"),
-        OPTION("simulate", FLAG, &q.simulate, NULL,
+        OPTION("simulate", FLAG, &q->simulate, NULL,
                "choose by the event engine, where transfers share links (default; train needs -o)"),
-        OPTION("no-simulate", FLAG, &q.no_simulate, NULL,
+        OPTION("no-simulate", FLAG, &q->no_simulate, NULL,
                "choose by step times without shared links, as train does, and print them"),
-        OPTION("budget", NS, &q.time.budget_ns, "TIME",
+        OPTION("budget", NS, &q->time.budget_ns, "TIME",
                "processor time of the search; the best plan found by then, with its bound (default "
                "10s; 0: to "
                "its end, but at most 5min)"),
         OPTION(
-            "work", INT, &q.time.max_looks, "N",
+            "work", INT, &q->time.max_looks, "N",
             "in place of --budget: end the search after N looks at its state, on any machine with "
             "the same plan",
             .min = 1, .max = INT64_MAX / 16),
-        OPTION("deadline", NS, &q.time.deadline_ns, "TIME",
+        OPTION("deadline", NS, &q->time.deadline_ns, "TIME",
                "time of the clock for the search, as well (default: none)"),
-        OPTION("sweep", LIST, &q.sweeps, "path=v1,v2,...",
+        OPTION("sweep", LIST, &q->sweeps, "path=v1,v2,...",
                "a table over a job key (repeatable: cross product)"),
-        OPTION("csv", FLAG, &q.csv, NULL, "that table as CSV"),
-        OPTION("table", FLAG, &q.table, NULL,
+        OPTION("csv", FLAG, &q->csv, NULL, "that table as CSV"),
+        OPTION("table", FLAG, &q->table, NULL,
                "print that table even if stdout is not a terminal (default there: JSON lines)"),
-        OPTION("o", STRING, &q.out_path, "FILE",
+        OPTION("o", STRING, &q->out_path, "FILE",
                "write the plan, for 'elapse sim' and 'elapse train' with --plan FILE"),
         /* wall: cli/frameworks */
-        OPTION("from", STRING, &q.from, "FRAMEWORK",
+        OPTION("from", STRING, &q->from, "FRAMEWORK",
                "JOB is a command or a script of %s: predict its layout, find a faster one",
                .values = COMMAND_READERS),
-        OPTION("for", STRING, &q.target, "FRAMEWORK",
+        OPTION("for", STRING, &q->target, "FRAMEWORK",
                "only plans that it runs, and its configuration in -o FILE: %s",
                .values = TARGET_NAMES),
         /* wall end */
-        OPTION("model", STRING, &q.model, "MODEL",
+    };
+    return options_add(options, 0, rows, sizeof rows / sizeof *rows);
+}
+
+/* List the options that stand for keys of the job, and those of all commands. Returns the new n. */
+static int list_shorts(struct request *q, struct option options[OPTIONS_ROOM], int n)
+{
+    const struct option rows[] = {
+        OPTION("model", STRING, &q->model, "MODEL",
                "a model in place of the job's; with --cluster no JOB is needed"),
-        OPTION("cluster", STRING, &q.cluster, "CLUSTER",
+        OPTION("cluster", STRING, &q->cluster, "CLUSTER",
                "a cluster in place of the job's; with --from, the one it runs on"),
-        OPTION("seq", STRING, &q.seq, "N", "tokens of a sample (model.seq)"),
-        OPTION("batch", STRING, &q.batch, "SAMPLES",
+        OPTION("seq", STRING, &q->seq, "N", "tokens of a sample (model.seq)"),
+        OPTION("batch", STRING, &q->batch, "SAMPLES",
                "samples of a step in all (train.batch.global)"),
-        OPTION("tokens", STRING, &q.tokens, "N",
+        OPTION("tokens", STRING, &q->tokens, "N",
                "of the whole run, of synthetic data (train.tokens)"),
-        OPTION("dtype", STRING, &q.dtype, "NAME", "data type (train.dtype)", .names = dtype_names),
-        OPTION("optimizer", STRING, &q.optimizer, "NAME", "optimizer (train.optimizer.kind)",
+        OPTION("dtype", STRING, &q->dtype, "NAME", "data type (train.dtype)", .names = dtype_names),
+        OPTION("optimizer", STRING, &q->optimizer, "NAME", "optimizer (train.optimizer.kind)",
                .names = optimizer_kind_names),
-        OPTION("price", STRING, &q.price, "X", "of a device and hour (cluster.price)"),
-        OPTION("headroom", STRING, &q.headroom, "X",
+        OPTION("price", STRING, &q->price, "X", "of a device and hour (cluster.price)"),
+        OPTION("headroom", STRING, &q->headroom, "X",
                "share of a device's memory to keep free (pipeline.headroom; default 8%, with a "
                "framework 12%)"),
-        OPTION("framework", STRING, &q.framework, "NAME",
+        OPTION("framework", STRING, &q->framework, "NAME",
                "what launches the kernels (train.framework)"),
-        OPTION("cost", STRING, &q.cost, "NAME",
+        OPTION("cost", STRING, &q->cost, "NAME",
                "source of times: %s (default: the job's cost.source; roofline is ideal)",
                .names = cost_choice_names),
-        OPTION("efficiency", STRING, &q.efficiency, "X",
+        OPTION("efficiency", STRING, &q->efficiency, "X",
                "speed of kernels or roofline, more than 0 to 10 (default: the job's, 1)"),
-        OPTION("calibration", STRING, &q.calibration, "NAME",
+        OPTION("calibration", STRING, &q->calibration, "NAME",
                "a calibration of 'elapse calibrate' (default: the job's cost.calibration)"),
-        OPTION("stages", FLAG, &q.stages, NULL, "print every stage, not the first few alone"),
-        OPTION_QUIET(&q.quiet),
-        OPTION_DB(&q.db_path),
-        OPTION_JSON(&q.as_json),
+        OPTION("stages", FLAG, &q->stages, NULL, "print every stage, not the first few alone"),
+        OPTION_QUIET(&q->quiet),
+        OPTION_DB(&q->db_path),
+        OPTION_JSON(&q->as_json),
     };
-    struct command_line line = COMMAND_LINE(options, 1);
+    return options_add(options, n, rows, sizeof rows / sizeof *rows);
+}
+
+static enum status run(const struct command *command, int argc, char **argv, struct err *err)
+{
+    struct request q = {.from_frozen = -1, .time = PLAN_TIME};
+    char *texts[MOST_SHORTS] = {NULL};
+    struct option options[OPTIONS_ROOM];
+    struct command_line line = {.options = options, .max_positional = 1};
+    line.num_options = list_shorts(&q, options, list_own(&q, options));
     enum status rc = command_parse(command, &line, argc, argv, err);
     if (rc != OK || line.help)
         return rc;

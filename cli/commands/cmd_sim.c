@@ -504,12 +504,11 @@ static int add_settings(struct step_setting *settings, int num_settings, enum gr
     return n;
 }
 
-/* List the options. Returns how many there are. */
-static int list_options(struct sim_args *args, struct step_setting *settings, int num_settings,
-                        struct option options[OPTIONS_ROOM])
+/* List the options of a whole run, its tables and its faults. Returns how many there are. */
+static int list_run(struct sim_args *args, struct option options[OPTIONS_ROOM])
 {
     struct step_request *request = &args->request;
-    const struct option any[] = {
+    const struct option rows[] = {
         OPTION("set", LIST, &args->overrides, "a.b=v", "override a value of the job",
                .keys = &job_keys),
         OPTION("plan", STRING, &args->plan_path, "FILE",
@@ -542,7 +541,13 @@ static int list_options(struct sim_args *args, struct step_setting *settings, in
                "leave out values that differ from run to run"),
         OPTION_JSON(&args->json),
     };
-    const struct option step[] = {
+    return options_add(options, 0, rows, sizeof rows / sizeof *rows);
+}
+
+/* List the options of one step, after the n of the run. Returns the new n. */
+static int list_step(struct sim_args *args, struct option options[OPTIONS_ROOM], int n)
+{
+    const struct option rows[] = {
         OPTION("step", FLAG, &args->step, NULL, "one step instead of the whole run",
                .group = "one step, of a job or without one"),
         OPTION("trace", STRING, &args->trace_path, "FILE", "trace of the step for Perfetto"),
@@ -558,11 +563,15 @@ static int list_options(struct sim_args *args, struct step_setting *settings, in
         OPTION("schedule-csv", STRING, &args->schedule_csv, "FILE",
                "op lists instead of --schedule"),
     };
-    int n = (int)(sizeof any / sizeof *any);
-    memcpy(options, any, sizeof any);
-    memcpy(options + n, step, sizeof step);
-    n = add_settings(settings, num_settings, GROUP_STEP, options,
-                     n + (int)(sizeof step / sizeof *step));
+    return options_add(options, n, rows, sizeof rows / sizeof *rows);
+}
+
+/* List all options. Returns how many there are. */
+static int list_options(struct sim_args *args, struct step_setting *settings, int num_settings,
+                        struct option options[OPTIONS_ROOM])
+{
+    int n = list_step(args, options, list_run(args, options));
+    n = add_settings(settings, num_settings, GROUP_STEP, options, n);
     const int devices = n;
     n = add_settings(settings, num_settings, GROUP_DEVICES, options, n);
     options[devices].group = "costs, devices and links";

@@ -181,17 +181,10 @@ static void put_state(FILE *out, const struct subject *s, const struct verdict *
 /* Beyond this error of a run's own step, a measured rate beside a predicted one says little. */
 #define DOUBTFUL_ERROR 0.2
 
-static void put_speed(FILE *out, const struct subject *s, const struct verdict *v)
+/* The measured rate beside the best static plan and the job's baseline. */
+static void put_comparisons(FILE *out, const struct verdict *v)
 {
-    char text[64], time[32], other[32], line[256];
-    if (isfinite(v->samples_per_s))
-        page_put(out, "p", "Throughput: %.4g samples per second.", v->samples_per_s);
-    if (s->sim && v->samples_per_s > 0) {
-        const struct job *job = s->kind == SUBJECT_RUN ? &s->replay.job : &s->job;
-        const struct step_rates rates =
-            rates_of_step(s->model, s->cluster, s->plan, job->train.dtype, v->samples_per_s);
-        page_put(out, "p", "In other units: %s.", rates_text(&rates, NULL, line, sizeof line));
-    }
+    char text[64];
     if (isfinite(v->static_samples_per_s) && v->noisy)
         page_put(out, "p",
                  "The best static plan without freezing is predicted at %.4g samples per second. "
@@ -212,6 +205,12 @@ static void put_speed(FILE *out, const struct subject *s, const struct verdict *
         page_put(out, "p", "It is %s the job's baseline, %.4g samples per second.",
                  speed_text(v->samples_per_s / v->baseline_samples_per_s, text, sizeof text),
                  v->baseline_samples_per_s);
+}
+
+/* The predicted time of a step beside the measured one. */
+static void put_step(FILE *out, const struct subject *s, const struct verdict *v)
+{
+    char time[32], other[32];
     if (v->noisy)
         page_put(out, "p",
                  "Prediction: %s a step. The measured median is %s, but 80 %% of equal steps lie "
@@ -238,6 +237,21 @@ static void put_speed(FILE *out, const struct subject *s, const struct verdict *
     else if (s->sim)
         page_put(out, "p", "A step takes %s (simulated), with a bubble of %.1f %%.",
                  format_ns(s->sim->step_ns, time, sizeof time), 100 * s->sim->bubble_fraction);
+}
+
+static void put_speed(FILE *out, const struct subject *s, const struct verdict *v)
+{
+    char line[256];
+    if (isfinite(v->samples_per_s))
+        page_put(out, "p", "Throughput: %.4g samples per second.", v->samples_per_s);
+    if (s->sim && v->samples_per_s > 0) {
+        const struct job *job = s->kind == SUBJECT_RUN ? &s->replay.job : &s->job;
+        const struct step_rates rates =
+            rates_of_step(s->model, s->cluster, s->plan, job->train.dtype, v->samples_per_s);
+        page_put(out, "p", "In other units: %s.", rates_text(&rates, NULL, line, sizeof line));
+    }
+    put_comparisons(out, v);
+    put_step(out, s, v);
     if (s->sim && s->cost) {
         const struct setting setting = {s->model, s->cluster, &s->cost->cost};
         char says[BAND_TEXT];

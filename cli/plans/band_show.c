@@ -16,9 +16,7 @@ void band_of_step(const struct setting *setting, const struct cost_handle *cost,
 
 void band_add_ns(const int64_t ns[2], struct json *json)
 {
-    struct json *list = json_add_array(json, "step_band_ns");
-    json_add_int(list, NULL, ns[0]);
-    json_add_int(list, NULL, ns[1]);
+    json_add_int64s(json, "step_band_ns", ns, 2);
 }
 
 void band_add(const struct setting *setting, const struct cost_handle *cost, int64_t step_ns,

@@ -54,11 +54,8 @@ enum status calibrated_interval(const struct calibrated *on, int64_t step_ns, in
 
 void calibrated_add(const struct calibrated *on, const int64_t ns[2], struct json *json)
 {
-    if (!*on->cost->calibration.name)
-        return;
-    struct json *interval = json_add_array(json, "predicted_interval_ns");
-    json_add_int(interval, NULL, ns[0]);
-    json_add_int(interval, NULL, ns[1]);
+    if (*on->cost->calibration.name)
+        json_add_int64s(json, "predicted_interval_ns", ns, 2);
 }
 
 void calibrated_print(const struct calibrated *on, const int64_t ns[2])

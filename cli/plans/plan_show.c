@@ -48,13 +48,6 @@ static const char *cache_text(const struct plan *plan)
 
 /* --- JSON ---------------------------------------------------------------------------------- */
 
-static void add_ints(struct json *parent, const char *key, const int64_t *values, int n)
-{
-    struct json *array = json_add_array(parent, key);
-    for (int i = 0; i < n; i++)
-        json_add_int(array, NULL, values[i]);
-}
-
 void plan_show_add_plan(struct json *json, const struct plan *plan)
 {
     plan_json_add(json, plan);
@@ -101,7 +94,7 @@ void plan_show_add(struct json *json, const struct plan_answer *answer,
     }
     const struct plan *plan = &result->plan;
     plan_show_add_plan(json, plan);
-    add_ints(json, "stage_ns", result->stage_ns, plan->num_stages);
+    json_add_int64s(json, "stage_ns", result->stage_ns, plan->num_stages);
     json_add_int(json, "idle_devices", num_idle(plan, cluster));
     json_add_double(json, "samples_per_s", result->samples_per_s);
     if (answer->bf16_samples_per_s > 0)

@@ -114,9 +114,7 @@ static enum status critical(const struct step_answer *a, struct json *json, stru
         json_add_int(object, "transfer_ns", path.transfer_ns);
         json_add_int(object, "allreduce_ns", path.allreduce_ns);
         json_add_int(object, "host_ns", path.host_ns);
-        struct json *stages = json_add_array(object, "stage_ns");
-        for (int s = 0; s < path.num_stages; s++)
-            json_add_int(stages, NULL, path.stage_ns[s]);
+        json_add_int64s(object, "stage_ns", path.stage_ns, path.num_stages);
         struct json *ops = json_add_array(object, "ops");
         for (int64_t i = 0; i < path.num_ops; i++) {
             const struct sim_op *x = &a->result.ops[path.ops[i]];

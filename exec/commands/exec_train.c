@@ -166,33 +166,32 @@ static enum status print(const struct train_call *t, const struct json *summary,
     return OK;
 }
 
-static enum status run_train(const struct exec_command *command, struct call *call, struct err *err)
+enum { OPTIONS_ROOM = 24 };
+
+/* List the options. Returns how many there are. */
+static int list_options(struct train_call *t, struct option options[OPTIONS_ROOM])
 {
-    struct train_call t = {.lock = -1};
-    struct trainer_options *const o = &t.options;
-    t.ask.set = &t.set;
-    o->log.every_ns = 10000000000;
-    o->trace_steps = TRACE_STEPS;
-    const struct option table[] = {
+    struct trainer_options *const o = &t->options;
+    const struct option rows[] = {
         OPTION("out", STRING, &o->out, "DIR", "run folder (default: runs/NAME)"),
         OPTION("resume", STRING, &o->resume, "DIR",
                "continue from a run folder or checkpoint, in the same folder unless --out"),
-        OPTION("override", FLAG, &t.ask.override, NULL,
+        OPTION("override", FLAG, &t->ask.override, NULL,
                "with --resume: the job may differ from the one that the run recorded"),
         OPTION("init", STRING, &o->init, "PATH",
                "start from these weights: a checkpoint, a safetensors file, a shard or an index of "
                "several, a folder with these"),
-        ADAPTER_OPTION(&t.ask.adapter),
+        ADAPTER_OPTION(&t->ask.adapter),
         OPTION("plan", STRING, &o->plan, "FILE",
                "the plan to train on, of 'elapse plan -o' (default: planned)"),
-        SET_OPTION(&t.set),
-        DEVICE_OPTION(&t.ask.device),
+        SET_OPTION(&t->set),
+        DEVICE_OPTION(&t->ask.device),
         OPTION(
             "steps", INT, &o->max_steps, "N",
             "stop after N steps of this call, restarts included (default: at the end of the job)",
             .min = 1, .max = INT64_MAX),
-        THREADS_OPTION(&t.threads),
-        OPTION("no-eval", FLAG, &t.no_eval, NULL,
+        THREADS_OPTION(&t->threads),
+        OPTION("no-eval", FLAG, &t->no_eval, NULL,
                "no evaluation, no checkpoint, no notes on costs: timing runs"),
         OPTION("trace-steps", INT, &o->trace_steps, "N",
                "record every op of this many steps and of the last one (default 16)",
@@ -200,21 +199,33 @@ static enum status run_train(const struct exec_command *command, struct call *ca
         OPTION("trace", STRING, &o->trace, "FILE", "trace of the recorded steps for Perfetto"),
         OPTION("tensorboard", STRING, &o->tensorboard, "DIR", "event file of TensorBoard"),
         OPTION("db", STRING, &o->db, "FILE", "profile store to plan from"),
-        OPTION("no-measure", FLAG, &t.no_measure, NULL,
+        OPTION("no-measure", FLAG, &t->no_measure, NULL,
                "plan by what costs there are: a long run on processors without a profile of this "
                "machine is otherwise measured first, for about 5 s"),
         OPTION("log-every", NS, &o->log.every_ns, "TIME",
                "a line of progress every TIME in a log (default 10s; on a terminal one line that "
                "is overwritten)",
-               .seen = &t.every_seen),
-        OPTION("quiet", FLAG, &t.quiet, NULL, "no progress and no notes"),
-        OPTION("v", FLAG, &t.verbose, NULL, "a line of progress for every step"),
-        OPTION("json", FLAG, &t.json, NULL, "print the summary as one JSON object"),
+               .seen = &t->every_seen),
+        OPTION("quiet", FLAG, &t->quiet, NULL, "no progress and no notes"),
+        OPTION("v", FLAG, &t->verbose, NULL, "a line of progress for every step"),
+        OPTION("json", FLAG, &t->json, NULL, "print the summary as one JSON object"),
     };
+    return options_add(options, 0, rows, sizeof rows / sizeof *rows);
+}
+
+static enum status run_train(const struct exec_command *command, struct call *call, struct err *err)
+{
+    struct train_call t = {.lock = -1};
+    struct trainer_options *const o = &t.options;
+    t.ask.set = &t.set;
+    o->log.every_ns = 10000000000;
+    o->trace_steps = TRACE_STEPS;
     struct job job = {0};
     struct cores cores;
     struct json *summary = NULL;
-    struct command_line line = COMMAND_LINE(table, 1);
+    struct option options[OPTIONS_ROOM];
+    struct command_line line = {.options = options, .max_positional = 1};
+    line.num_options = list_options(&t, options);
     enum status rc = exec_parse(command, call, &line, err);
     t.ask.path = line.positional[0];
     if (rc != OK || line.help || (rc = check_options(command, &t, err)) != OK)

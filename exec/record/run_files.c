@@ -314,77 +314,122 @@ static enum status continue_files(struct run_files *files, const struct run_star
     return rc;
 }
 
+/* The files of a run's folder that opening it makes, looks for or removes. */
+struct run_paths {
+    char *metrics, *db, *summary, *norms, *id; /* owned */
+};
+
+static enum status run_paths_init(struct run_paths *paths, const char *dir, struct err *err)
+{
+    const struct {
+        char **path;
+        const char *name;
+    } rows[] = {
+        {&paths->metrics, "metrics.jsonl"},
+        {&paths->db,      "run.db"       },
+        {&paths->summary, "summary.json" },
+        {&paths->norms,   "norms.json"   },
+        {&paths->id,      "run.json"     },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (asprintf(rows[i].path, "%s/%s", dir, rows[i].name) < 0) {
+            *rows[i].path = NULL;
+            return err_nomem(err);
+        }
+    return OK;
+}
+
+static void run_paths_clear(struct run_paths *paths)
+{
+    free(paths->metrics);
+    free(paths->db);
+    free(paths->summary);
+    free(paths->norms);
+    free(paths->id);
+}
+
+/* The files of a run, none of them opened yet. *files is zeroed; the caller frees it. */
+static enum status describe(const char *dir, const struct run_start *start, struct run_files *files,
+                            struct err *err)
+{
+    files->lock = -1;
+    files->first_loss = files->last_loss = NAN;
+    files->num_ranks = start->num_ranks;
+    files->times = start->times;
+    files->first_step = start->progress->step;
+    files->dir = strdup(dir);
+    files->restarted = start->restarted ? strdup(start->restarted) : NULL;
+    return files->dir && (files->restarted || !start->restarted) ? OK : err_nomem(err);
+}
+
+/* Open the record and the metrics of a folder that this run holds. */
+static enum status open_rows(struct run_files *files, const struct run_start *start,
+                             const struct run_paths *paths, struct err *err)
+{
+    struct run_info info = {.num_devices = start->num_ranks, .job_json = start->job->json};
+    snprintf(info.name, sizeof info.name, "%s", start->job->name);
+    snprintf(info.cost_source, sizeof info.cost_source, "%s", start->cost_label);
+    enum status rc = record_rows_open(files->dir, &info, &files->rows, err);
+    THEN(continue_files(files, start, paths->metrics, err));
+    return rc;
+}
+
+static enum status open_metrics(struct run_files *files, const char *path, struct err *err)
+{
+    files->metrics = fopen(path, "a");
+    if (!files->metrics)
+        return err_set(err, ERR_SYSTEM, "cannot write '%s': %s", path, strerror(errno));
+    setvbuf(files->metrics, NULL, _IOLBF, 0);
+    return OK;
+}
+
 enum status run_files_open(const char *dir, const struct run_start *start, struct run_files **files,
                            struct err *err)
 {
     struct run_files *got = calloc(1, sizeof *got);
-    struct run_info info = {.num_devices = start->num_ranks, .job_json = start->job->json};
-    char *metrics = NULL, *db = NULL, *summary = NULL, *norms = NULL, *id = NULL;
+    struct run_paths paths = {0};
     const bool new_dir = !is_there(dir);
     bool ours = false, new_metrics = false, new_db = false; /* to be removed on failure */
     bool new_id = false;
-    enum status rc = OK;
     if (!got)
         return err_nomem(err);
-    got->lock = -1;
-    got->first_loss = got->last_loss = NAN;
-    got->num_ranks = start->num_ranks;
-    got->times = start->times;
-    got->first_step = start->progress->step;
-    got->dir = strdup(dir);
-    got->restarted = start->restarted ? strdup(start->restarted) : NULL;
-    if (!got->dir || (start->restarted && !got->restarted) ||
-        asprintf(&metrics, "%s/metrics.jsonl", dir) < 0 || asprintf(&db, "%s/run.db", dir) < 0 ||
-        asprintf(&summary, "%s/summary.json", dir) < 0 ||
-        asprintf(&norms, "%s/norms.json", dir) < 0 || asprintf(&id, "%s/run.json", dir) < 0) {
-        rc = err_nomem(err);
-        goto out;
-    }
-    rc = folders_make(dir, true, err);
-    if (rc == OK && !start->is_held)
-        rc = run_folder_lock(dir, start->restarted != NULL, &got->lock, err);
+    enum status rc = describe(dir, start, got, err);
+    THEN(run_paths_init(&paths, dir, err));
+    THEN(folders_make(dir, true, err));
+    if (!start->is_held)
+        THEN(run_folder_lock(dir, start->restarted != NULL, &got->lock, err));
     ours = rc == OK;
-    if (rc == OK && !start->resume && is_there(metrics))
+    if (rc == OK && !start->resume && is_there(paths.metrics))
         rc = already_a_run(dir, err);
-    THEN(check_plain(metrics, err));
-    THEN(check_plain(norms, err));
-    if (rc == OK && start->trace)
-        rc = begin_trace(got, start->trace, err);
+    THEN(check_plain(paths.metrics, err));
+    THEN(check_plain(paths.norms, err));
+    if (start->trace)
+        THEN(begin_trace(got, start->trace, err));
     if (rc != OK)
         goto out;
-    new_db = !is_there(db);
-    snprintf(info.name, sizeof info.name, "%s", start->job->name);
-    snprintf(info.cost_source, sizeof info.cost_source, "%s", start->cost_label);
-    rc = record_rows_open(dir, &info, &got->rows, err);
-    new_id = !is_there(id);
-    THEN(continue_files(got, start, metrics, err));
+    new_db = !is_there(paths.db);
+    new_id = !is_there(paths.id);
+    rc = open_rows(got, start, &paths, err);
     if (rc != OK)
         goto out;
-    new_metrics = !is_there(metrics);
-    got->metrics = fopen(metrics, "a");
-    if (!got->metrics) {
-        rc = err_set(err, ERR_SYSTEM, "cannot write '%s': %s", metrics, strerror(errno));
+    new_metrics = !is_there(paths.metrics);
+    rc = open_metrics(got, paths.metrics, err);
+    if (rc != OK)
         goto out;
-    }
-    setvbuf(got->metrics, NULL, _IOLBF, 0);
-    unlink(summary); /* the old one; run_files_finish() writes a new one */
+    unlink(paths.summary); /* the old one; run_files_finish() writes a new one */
     *files = got;
     got = NULL;
 out:
     run_files_free(got);
     if (new_metrics && rc != OK)
-        unlink(metrics);
+        unlink(paths.metrics);
     if (new_db && rc != OK)
-        remove_store(db);
+        remove_store(paths.db);
     if (new_id && rc != OK)
-        unlink(id);
+        unlink(paths.id);
     if (new_dir && ours && rc != OK)
         rmdir(dir);
-    free(metrics);
-    free(db);
-    free(summary);
-    free(norms);
-    free(id);
+    run_paths_clear(&paths);
     return rc;
 }
 

@@ -110,7 +110,7 @@ struct json *trainer_summary(const struct trainer *t, const struct cache_counts 
                              const char *digest, int64_t wall_ns)
 {
     const struct run_history history = trainer_history(t);
-    struct json *root = json_object_new(), *plan, *list;
+    struct json *root = json_object_new(), *plan;
     json_add_int(root, "schema", 1);
     json_add_string(root, "version", ELAPSE_VERSION);
     json_add_string(root, "command", "train");
@@ -118,9 +118,7 @@ struct json *trainer_summary(const struct trainer *t, const struct cache_counts 
     json_add_string(root, "model", t->job->model.name);
     json_add_string(root, "out", t->out);
     json_add_int(root, "ranks", t->comm->size);
-    list = json_add_array(root, "node_ranks");
-    for (int n = 0; n < t->comm->num_nodes; n++)
-        json_add_int(list, NULL, t->comm->node_ranks[n]);
+    json_add_ints(root, "node_ranks", t->comm->node_ranks, t->comm->num_nodes);
     json_add_int(root, "threads_per_rank", t->cores->threads);
     json_add_string(root, "cores_of_rank_0", t->cores->list);
     json_add_int(root, "cores_at_hand", t->cores->at_hand);

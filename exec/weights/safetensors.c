@@ -307,9 +307,7 @@ static enum status header_text(const struct tensor_out *tensors, int num_tensors
         struct json *entry = json_add_object(header, tensors[i].name), *list;
         int64_t bytes;
         json_add_string(entry, "dtype", "F32");
-        list = json_add_array(entry, "shape");
-        for (int d = 0; d < tensors[i].ndim; d++)
-            json_add_int(list, NULL, tensors[i].shape[d]);
+        json_add_int64s(entry, "shape", tensors[i].shape, tensors[i].ndim);
         list = json_add_array(entry, "data_offsets");
         json_add_int(list, NULL, offset);
         if (!mul_ok(tensors[i].num_elems, 4, &bytes) || !add_ok(offset, bytes, &offset)) {

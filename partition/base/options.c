@@ -222,6 +222,12 @@ enum status options_take(struct command_line *line, int *argc, char **argv, bool
     return rc;
 }
 
+int options_add(struct option *options, int num_options, const struct option *rows, size_t num_rows)
+{
+    memcpy(options + num_options, rows, num_rows * sizeof *rows);
+    return num_options + (int)num_rows;
+}
+
 enum status options_refuse(const struct refusal *refused, struct err *err)
 {
     for (; refused->says; refused++)

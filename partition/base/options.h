@@ -87,6 +87,10 @@ struct command_line {
         .max_positional = (max_positional_)                                                        \
     }
 
+/* Append rows to a table that has room for them. Returns the new number of options. */
+int options_add(struct option *options, int num_options, const struct option *rows,
+                size_t num_rows);
+
 /* Parse argv[1..argc) into the variables of line->options and into line. On --help it returns OK
  * at once. ERR_INPUT: an unknown option (the hint names ours, or the nearest), a missing or malformed
  * value, too many positionals, an option given twice that is not an OPTION_LIST. */

@@ -159,6 +159,44 @@ static int64_t backward_ns(const struct timing *t, const struct op *at)
                                     : workload_op_ns(t->workload, t->class_index, *at);
 }
 
+/* Run Z, F, I or R; returns its start. */
+static inline int64_t run_forward(const struct timing *t, struct rank_clock *clock,
+                                  const struct op *at, const struct stage_cost *stage, int mb)
+{
+    const struct op op = *at;
+    if (op.kind == OP_Z && op.microbatch == OP_WHOLE_BATCH)
+        return run_compute(t, clock, stage->whole_batch_ns[0]);
+    if (op.kind == OP_F && op_overlapped(op, OP_F))
+        return run_compute(t, clock, pair_part_ns(t, at));
+    return run_compute(t, clock, stage->op_ns[op.kind][mb]);
+}
+
+/* Run B or W; returns its start. */
+static inline int64_t run_backward(struct timing *t, struct rank_clock *clock, const struct op *at,
+                                   const struct stage_cost *stage, int mb)
+{
+    const struct op op = *at;
+    const int64_t start =
+        run_compute(t, clock, op.arg ? backward_ns(t, at) : stage->op_ns[op.kind][mb]);
+    t->backward_start[op.stage] = start;
+    t->backward_end[op.stage] = clock->now;
+    t->backward_kind[op.stage] = op.kind;
+    return start;
+}
+
+/* The bucket of an all-reduce is ready when its last backward op has passed its gradients. */
+static inline void complete_bucket(struct timing *t, struct op op)
+{
+    const int bucket = t->workload->first_bucket[op.stage] + op.arg;
+    const struct bucket *const b = &t->workload->buckets[bucket];
+    const int64_t lead = t->backward_kind[op.stage] == OP_W ? b->lead_w_ns : b->lead_ns;
+    const int64_t ready = max_ns(t->backward_end[op.stage] - lead, t->backward_start[op.stage]);
+    if (ready > t->bucket_ready[bucket]) {
+        t->bucket_ready[bucket] = ready;
+        t->class_of_bucket[bucket] = t->class_index;
+    }
+}
+
 /* Run rank k until it misses a message or reaches its tail. */
 static void run_rank(struct timing *t, int k)
 {
@@ -172,64 +210,39 @@ static void run_rank(struct timing *t, int k)
     int64_t *const starts = t->starts ? t->starts + (list->ops - t->full->block) : NULL;
     for (; at < end; at++) {
         const struct op op = *at;
-        const struct stage_cost *stage = &stages[op.stage];
         const int mb = op.microbatch == last_microbatch ? MB_LAST : MB_FULL;
-        int64_t ns, start;
+        int64_t start;
         switch (op.kind) {
         case OP_Z:
-            start = run_compute(t, clock,
-                                op.microbatch == OP_WHOLE_BATCH ? stage->whole_batch_ns[0]
-                                                                : stage->op_ns[OP_Z][mb]);
-            if (starts)
-                starts[at - list->ops] = start;
-            break;
         case OP_F:
         case OP_I:
         case OP_R:
-            ns = op_overlapped(op, OP_F) ? pair_part_ns(t, at) : stage->op_ns[op.kind][mb];
-            start = run_compute(t, clock, ns);
+            start = run_forward(t, clock, at, &stages[op.stage], mb);
             if (starts)
                 starts[at - list->ops] = start;
             break;
         case OP_B:
         case OP_W:
-            ns = op.arg ? backward_ns(t, at) : stage->op_ns[op.kind][mb];
-            start = t->backward_start[op.stage] = run_compute(t, clock, ns);
+            start = run_backward(t, clock, at, &stages[op.stage], mb);
             if (starts)
                 starts[at - list->ops] = start;
-            t->backward_end[op.stage] = clock->now;
-            t->backward_kind[op.stage] = op.kind;
             break;
         case OP_C:
         case OP_P:
             run_copy(t, clock, op, workload_op_ns(w, t->class_index, op));
             break;
         case OP_SEND_ACT:
-            send(t, clock, at, false);
-            break;
         case OP_SEND_GRAD:
-            send(t, clock, at, true);
+            send(t, clock, at, op.kind == OP_SEND_GRAD);
             break;
         case OP_RECV_ACT:
-            if (!receive(t, clock, op, false))
-                goto missing;
-            break;
         case OP_RECV_GRAD:
-            if (!receive(t, clock, op, true))
+            if (!receive(t, clock, op, op.kind == OP_RECV_GRAD))
                 goto missing;
             break;
-        case OP_ALLREDUCE: {
-            const int bucket = w->first_bucket[op.stage] + op.arg;
-            const int64_t lead = t->backward_kind[op.stage] == OP_W ? w->buckets[bucket].lead_w_ns
-                                                                    : w->buckets[bucket].lead_ns;
-            const int64_t ready =
-                max_ns(t->backward_end[op.stage] - lead, t->backward_start[op.stage]);
-            if (ready > t->bucket_ready[bucket]) {
-                t->bucket_ready[bucket] = ready;
-                t->class_of_bucket[bucket] = t->class_index;
-            }
+        case OP_ALLREDUCE:
+            complete_bucket(t, op);
             break;
-        }
         default: /* TIED, NORM, UPDATE: the tail */
             goto tail;
         }

@@ -51,29 +51,46 @@ static int layout_keys(const char *keys[MOST_LAYOUT_KEYS])
     return n;
 }
 
+/* Copy a key of the job as it was read, with a file's name resolved against the job's folder. */
+static enum status copy_key(const struct json *root, const char *dir, const char *key,
+                            struct json *out, struct err *err)
+{
+    const struct json *value = json_get(root, key);
+    const char *text = json_string(value);
+    if (!text || !path_is_json(text)) {
+        if (value)
+            json_add_copy(out, key, value);
+        return OK;
+    }
+    char *whole = path_join(dir, text);
+    if (!whole)
+        return err_nomem(err);
+    json_add_string(out, key, whole);
+    free(whole);
+    return OK;
+}
+
+/* The baseline as an object with dotted keys, so that --set baseline.a.b=v can change it. */
+static void add_baseline(const struct job *job, struct json *baseline)
+{
+    for (int i = 0; i < job->num_baseline; i++) {
+        char key[96];
+        const char *equals = strchr(job->baseline[i], '=');
+        snprintf(key, sizeof key, "%.*s", (int)(equals - job->baseline[i]), job->baseline[i]);
+        json_remove(baseline, key);
+        json_add_string(baseline, key, equals + 1);
+    }
+}
+
 /* Write the resolved job to job->json: the fields of the table, and the other keys as they were
  * read, with relative file names resolved. */
 static enum status resolve(const struct json *root, const char *dir, struct job *job,
                            struct err *err)
 {
-    static const char *const copied[] = {"model", "cluster"};
     struct json *out = json_object_new();
     fields_write(job_keys.rows, job_keys.num, job, out);
-    for (int i = 0; i < 2; i++) {
-        const struct json *value = json_get(root, copied[i]);
-        const char *text = json_string(value);
-        if (text && path_is_json(text)) {
-            char *whole = path_join(dir, text);
-            if (!whole) {
-                json_free(out);
-                return err_nomem(err);
-            }
-            json_add_string(out, copied[i], whole);
-            free(whole);
-        } else if (value) {
-            json_add_copy(out, copied[i], value);
-        }
-    }
+    enum status rc = copy_key(root, dir, "model", out, err);
+    THEN(copy_key(root, dir, "cluster", out, err));
     const char *keys[MOST_LAYOUT_KEYS];
     for (int i = layout_keys(keys); i > 0 && job->pipeline.layout_open; i--)
         if (strcmp(keys[i - 1], "schedule") != 0 || !job_searches(job))
@@ -85,33 +102,19 @@ static enum status resolve(const struct json *root, const char *dir, struct job 
     json_add_int(batch, job->train.batch_mode == BATCH_GLOBAL ? "global" : "per_pipeline",
                  job->train.batch);
     struct json *freeze = json_get(out, "freeze");
-    if (job->freeze.num_table > 0) {
-        struct json *table = json_add_array(freeze, "table");
-        for (int i = 0; i < job->freeze.num_table; i++)
-            json_add_int(table, NULL, job->freeze.table[i]);
-    }
-    if (job->elastic.num_stages > 0) {
-        struct json *stages = json_add_array(json_get(out, "elastic"), "stages");
-        for (int i = 0; i < job->elastic.num_stages; i++)
-            json_add_int(stages, NULL, job->elastic.stages[i]);
-    }
+    if (job->freeze.num_table > 0)
+        json_add_ints(freeze, "table", job->freeze.table, job->freeze.num_table);
+    if (job->elastic.num_stages > 0)
+        json_add_ints(json_get(out, "elastic"), "stages", job->elastic.stages,
+                      job->elastic.num_stages);
     if (job->norm_epochs > 0)
         norms_to_json(json_add_array(freeze, "norms"), job->norms, job->norm_epochs,
                       job->model.num_layers);
     if (job->evidence.num_rows > 0)
         evidence_to_json(json_add_object(freeze, "evidence"), &job->model, &job->evidence);
-    if (job->num_baseline > 0) {
-        /* An object with dotted keys, so that --set baseline.a.b=v can change it. */
-        struct json *baseline = json_add_object(out, "baseline");
-        for (int i = 0; i < job->num_baseline; i++) {
-            char key[96];
-            const char *equals = strchr(job->baseline[i], '=');
-            snprintf(key, sizeof key, "%.*s", (int)(equals - job->baseline[i]), job->baseline[i]);
-            json_remove(baseline, key);
-            json_add_string(baseline, key, equals + 1);
-        }
-    }
-    enum status rc = json_text(out, false, &job->json, err);
+    if (job->num_baseline > 0)
+        add_baseline(job, json_add_object(out, "baseline"));
+    THEN(json_text(out, false, &job->json, err));
     json_free(out);
     return rc;
 }

@@ -94,22 +94,16 @@ void plan_json_add_shape(struct json *object, const struct plan *plan)
     for (int s = 0; s < plan->num_stages; s++)
         json_add_int(cut, NULL, plan->first_item[s + 1] - plan->first_item[s]);
     layout_json_add(object, &plan->layout, LAYOUT_JSON_DIVIDED);
-    if (!plan->recompute_layers)
-        return;
-    struct json *layers = json_add_array(object, "recompute_layers");
-    for (int s = 0; s < plan->num_stages; s++)
-        json_add_int(layers, NULL, plan->recompute_layers[s]);
+    if (plan->recompute_layers)
+        json_add_ints(object, "recompute_layers", plan->recompute_layers, plan->num_stages);
 }
 
 void plan_json_add(struct json *object, const struct plan *plan)
 {
     plan_json_add_shape(object, plan);
     struct json *devices = json_add_array(object, "devices");
-    for (int r = 0; r < plan->num_pipelines; r++) {
-        struct json *replica = json_add_array(devices, NULL);
-        for (int k = 0; k < plan->num_ranks; k++)
-            json_add_int(replica, NULL, plan->device[(int64_t)r * plan->num_ranks + k]);
-    }
+    for (int r = 0; r < plan->num_pipelines; r++)
+        json_add_ints(devices, NULL, plan->device + (int64_t)r * plan->num_ranks, plan->num_ranks);
     for (int i = NUM_SHAPE; i < NUM_MEMBERS; i++)
         add_member(object, &members[i], plan);
     if (plan->shares.share) {
@@ -124,11 +118,8 @@ void plan_json_add(struct json *object, const struct plan *plan)
     if (plan->order && schedule_to_csv(plan->order, &csv, NULL) == OK)
         json_add_string(object, "order", csv);
     free(csv);
-    if (!plan->memory_bytes)
-        return;
-    struct json *memory = json_add_array(object, "memory_bytes");
-    for (int k = 0; k < plan->num_ranks; k++)
-        json_add_int(memory, NULL, plan->memory_bytes[k]);
+    if (plan->memory_bytes)
+        json_add_int64s(object, "memory_bytes", plan->memory_bytes, plan->num_ranks);
 }
 
 /* --- reading --------------------------------------------------------------------------------- */

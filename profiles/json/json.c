@@ -197,6 +197,20 @@ void json_add_int(struct json *parent, const char *key, int64_t value)
     attach(parent, key, cJSON_CreateRaw(text));
 }
 
+void json_add_ints(struct json *parent, const char *key, const int *values, int n)
+{
+    struct json *array = json_add_array(parent, key);
+    for (int i = 0; i < n; i++)
+        json_add_int(array, NULL, values[i]);
+}
+
+void json_add_int64s(struct json *parent, const char *key, const int64_t *values, int n)
+{
+    struct json *array = json_add_array(parent, key);
+    for (int i = 0; i < n; i++)
+        json_add_int(array, NULL, values[i]);
+}
+
 void json_add_double(struct json *parent, const char *key, double value)
 {
     char text[40];

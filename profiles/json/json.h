@@ -46,6 +46,9 @@ struct json *json_array_new(void);
 struct json *json_add_object(struct json *parent, const char *key);
 struct json *json_add_array(struct json *parent, const char *key);
 void json_add_int(struct json *parent, const char *key, int64_t value);
+/* An array of n integers. */
+void json_add_ints(struct json *parent, const char *key, const int *values, int n);
+void json_add_int64s(struct json *parent, const char *key, const int64_t *values, int n);
 void json_add_double(struct json *parent, const char *key, double value); /* NaN, Inf: null */
 /* A NULL value becomes null. Bytes that are not UTF-8 become U+FFFD. */
 void json_add_string(struct json *parent, const char *key, const char *value);
