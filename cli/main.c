@@ -100,6 +100,29 @@ static enum status print_version(bool as_json, struct err *err)
     return OK;
 }
 
+static bool asks_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
+/* Run the command that argv names, or print its help. */
+static enum status run_command(bool help, int argc, char **argv, struct err *err)
+{
+    char *name = argv[1 + help], *asked[] = {name, "--help", NULL};
+    const struct command *command = find_command(name);
+    if (!command) {
+        enum status rc =
+            err_set(err, ERR_INPUT, "no command%s '%.64s'", help ? " or topic" : "", name);
+        hint_command(name, err);
+        return rc;
+    }
+    const enum status rc = help ? command->run(command, 2, asked, err)
+                                : command->run(command, argc - 1, argv + 1, err);
+    if (rc == OK && (help || asks_help(argv[argc - 1])))
+        print_topic_of(command);
+    return rc;
+}
+
 static enum status run(int argc, char **argv, struct err *err)
 {
     if (argc < 2) {
@@ -110,8 +133,7 @@ static enum status run(int argc, char **argv, struct err *err)
     if (argc == 2 && strcmp(argv[1], "--help=rows") == 0)
         return print_rows(err);
     const bool version = strcmp(argv[1], "--version") == 0;
-    const bool help = strcmp(argv[1], "help") == 0 || strcmp(argv[1], "--help") == 0 ||
-                      strcmp(argv[1], "-h") == 0;
+    const bool help = strcmp(argv[1], "help") == 0 || asks_help(argv[1]);
     const bool as_json = version && argc > 2 && strcmp(argv[2], "--json") == 0;
     const int most = version ? 2 + as_json : help ? 3 : argc;
     if (argc > most) {
@@ -129,21 +151,7 @@ static enum status run(int argc, char **argv, struct err *err)
         print_topic(topic_find(argv[2]));
         return OK;
     }
-    char *name = argv[1 + help], *asked[] = {name, "--help", NULL};
-    const struct command *command = find_command(name);
-    if (!command) {
-        enum status rc =
-            err_set(err, ERR_INPUT, "no command%s '%.64s'", help ? " or topic" : "", name);
-        hint_command(name, err);
-        return rc;
-    }
-    const bool of_command =
-        help || strcmp(argv[argc - 1], "--help") == 0 || strcmp(argv[argc - 1], "-h") == 0;
-    const enum status rc = help ? command->run(command, 2, asked, err)
-                                : command->run(command, argc - 1, argv + 1, err);
-    if (rc == OK && of_command)
-        print_topic_of(command);
-    return rc;
+    return run_command(help, argc, argv, err);
 }
 
 /* Whether whoever read our output has seen enough: `elapse model gpt2 | head`. */

@@ -151,17 +151,11 @@ int main(int argc, char **argv)
     alarm(command->limit_s); /* a rank that is never answered must not wait for ever */
     if (rc == OK && command->ranks && !help && !call.words.check)
         rc = meet(&argc, &argv, &call, &comm, &err);
-    if (rc != OK) {
-        if (asked > 0 || starter_speaks())
-            report(&err);
-        if (call.comm)
-            comm_finalize(&comm);
-        return exit_code(rc);
-    }
-    rc = command->run(command, &call, &err);
-    if ((fflush(stdout) != 0 || ferror(stdout)) && rc == OK)
+    const bool met = rc == OK;
+    THEN(command->run(command, &call, &err));
+    if (met && (fflush(stdout) != 0 || ferror(stdout)) && rc == OK)
         rc = err_set(&err, ERR_SYSTEM, "cannot write to standard output");
-    if (rc != OK && exec_speaks(&call))
+    if (rc != OK && (met ? exec_speaks(&call) : asked > 0 || starter_speaks()))
         report(&err);
     if (call.comm)
         comm_finalize(&comm);

@@ -233,6 +233,16 @@ static enum status check_test(const struct test *test, bool ended, const char *p
     return OK;
 }
 
+/* Count a test that has passed all checks. */
+static void keep_test(struct found *found, const struct test *test)
+{
+    const int per_node = test->ranks / test->hosts;
+    add_points(found, test);
+    found->one_node = found->one_node || test->hosts == 1;
+    found->nodes = test->hosts > found->nodes ? test->hosts : found->nodes;
+    found->per_node = per_node > found->per_node ? per_node : found->per_node;
+}
+
 static enum status take_test(struct found *found, char *text, const char *path, struct err *err)
 {
     struct test test = {0};
@@ -255,13 +265,8 @@ static enum status take_test(struct found *found, char *text, const char *path, 
     if (rc == OK && failed)
         rc = err_set(err, ERR_INPUT, "%s: the test found wrong values", path);
     THEN(find_collective(whole, path, &test, err));
-    if (rc == OK) {
-        add_points(found, &test);
-        found->one_node = found->one_node || test.hosts == 1;
-        found->nodes = test.hosts > found->nodes ? test.hosts : found->nodes;
-        found->per_node =
-            test.ranks / test.hosts > found->per_node ? test.ranks / test.hosts : found->per_node;
-    }
+    if (rc == OK)
+        keep_test(found, &test);
     free(test.at);
     free(whole);
     return rc;

@@ -107,6 +107,20 @@ static double per_thousand(const struct plan_answer *answer)
     return answer->err.status == OK ? 1000 / answer->result.samples_per_s : 0;
 }
 
+static void print_frozen_head(const struct request *q, const struct job *job,
+                              const struct cost_handle *cost)
+{
+    char training[160];
+    printf("%s: %s on %s, costs: %s%s\n", job->name, job->model.name, job->cluster.name,
+           cost->cost.label, q->cached ? "; cache filled" : "");
+    printf("%s\n", plan_training_text(job, training, sizeof training));
+    if (cost->note[0])
+        printf("note: %s\n", cost->note);
+    printf("\n%2s | %3s %4s %4s %-11s %-7s %10s %10s | %3s %4s %4s %10s %10s | %s\n", "F", "K", "R",
+           "M", "schedule", "frozen", "step", "s/1000", "K", "R", "M", "released", "s/1000",
+           "faster");
+}
+
 /* A row of the table over F: our plan, and that of PipeTransformer's released code. */
 static void print_frozen_row(int f, const struct plan_answer *ours,
                              const struct plan_answer *theirs)
@@ -136,18 +150,8 @@ static enum status run_all_frozen(const struct command *command, const struct re
 {
     struct json *json = q->as_json ? plan_show_begin(command, job, cost) : NULL;
     struct json *rows = q->as_json ? json_add_array(json, "by_frozen") : NULL;
-    char training[160];
-    if (!q->as_json) {
-        printf("%s: %s on %s, costs: %s%s\n", job->name, job->model.name, job->cluster.name,
-               cost->cost.label, q->cached ? "; cache filled" : "");
-        printf("%s\n", plan_training_text(job, training, sizeof training));
-        if (cost->note[0])
-            printf("note: %s\n", cost->note);
-        printf("\n");
-        printf("%2s | %3s %4s %4s %-11s %-7s %10s %10s | %3s %4s %4s %10s %10s | %s\n", "F", "K",
-               "R", "M", "schedule", "frozen", "step", "s/1000", "K", "R", "M", "released",
-               "s/1000", "faster");
-    }
+    if (!q->as_json)
+        print_frozen_head(q, job, cost);
     const struct job release = job_as_released(job);
     bool extrapolated = false, any = false;
     enum status rc = OK;
@@ -157,9 +161,9 @@ static enum status run_all_frozen(const struct command *command, const struct re
         solve(q, &release, &cost->cost, f, q->cached, &theirs);
         any = any || ours.err.status == OK;
         extrapolated = extrapolated || ours.result.extrapolated || theirs.result.extrapolated;
-        if ((ours.err.status != OK && ours.err.status != ERR_INFEASIBLE &&
-             ours.err.status != ERR_UNFINISHED) ||
-            (f == job->model.num_layers && !any)) {
+        const enum status got = ours.err.status;
+        const bool answer = got == OK || got == ERR_INFEASIBLE || got == ERR_UNFINISHED;
+        if (!answer || (f == job->model.num_layers && !any)) {
             rc = err_copy(err, &ours.err);
         } else if (q->as_json) {
             struct json *row = json_add_object(rows, NULL);

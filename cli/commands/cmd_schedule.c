@@ -101,6 +101,19 @@ static const int64_t *slot_need(const struct schedule *schedule, const struct sl
     return &ends->input[at + M];
 }
 
+/* Move a clock to the end of the ops that n ops need. False: one of these has not ended yet. */
+static bool wait_for_needs(const struct schedule *schedule, const struct slot_ends *ends,
+                           const struct op *op, int n, int64_t *clock)
+{
+    for (int i = 0; i < n; i++) {
+        const int64_t *need = slot_need(schedule, ends, op[i]);
+        if (need && *need == 0)
+            return false;
+        *clock = need && *need > *clock ? *need : *clock;
+    }
+    return true;
+}
+
 /* Set starts[i] to the start slot of each op, rank by rank. starts has one entry for each op.
  * Returns the end of the last op, or -1 if out of memory. The schedule must have passed
  * schedule_check(). */
@@ -119,13 +132,7 @@ static int64_t slot_times(const struct schedule *schedule, int64_t *starts)
             while (next[k] < schedule->ranks[k].num_ops) {
                 const struct op *op = &schedule->ranks[k].ops[next[k]];
                 const int n = op_overlapped(*op, OP_F) ? 2 : 1; /* a pair is one op */
-                bool ready = true;
-                for (int i = 0; i < n; i++) {
-                    const int64_t *need = slot_need(schedule, &ends, op[i]);
-                    ready = ready && !(need && *need == 0);
-                    clock[k] = ready && need && *need > clock[k] ? *need : clock[k];
-                }
-                if (!ready)
+                if (!wait_for_needs(schedule, &ends, op, n, &clock[k]))
                     break;
                 for (int i = 0; i < n; i++) {
                     starts[base + next[k]++] = clock[k];
@@ -133,10 +140,9 @@ static int64_t slot_times(const struct schedule *schedule, int64_t *starts)
                 }
                 end = clock[k] > end ? clock[k] : end;
                 for (int i = 0; i < n; i++)
-                    if (op[i].kind == OP_F)
-                        ends.forward[pair_index(schedule, op[i])] = clock[k];
-                    else if (op[i].kind != OP_W)
-                        ends.input[pair_index(schedule, op[i])] = clock[k];
+                    if (op[i].kind != OP_W)
+                        (op[i].kind == OP_F ? ends.forward
+                                            : ends.input)[pair_index(schedule, op[i])] = clock[k];
                 moved = true;
             }
         }

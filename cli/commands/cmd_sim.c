@@ -440,26 +440,52 @@ static const char *step_setting_given(const struct sim_args *args)
     return name;
 }
 
+/* The given one of the options of a single step that are no settings; NULL: none. */
+static const char *one_step_given(const struct sim_args *args)
+{
+    const struct {
+        bool given;
+        const char *name;
+    } rows[] = {
+        {args->schedule_csv,    "schedule-csv"   },
+        {args->trace_path,      "trace"          },
+        {args->ops_path,        "ops"            },
+        {args->snapshot_path,   "memory-snapshot"},
+        {args->chakra_path,     "chakra"         },
+        {args->explain,         "explain"        },
+        {args->monte_carlo > 0, "monte-carlo"    },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].given)
+            return rows[i].name;
+    return NULL;
+}
+
 /* Refuse options that exclude each other or do not apply to a step or a whole run. */
 static enum status check_options(const struct sim_args *args, struct err *err)
 {
     const char *const setting = step_setting_given(args);
-    const char *const one_step = args->schedule_csv    ? "schedule-csv"
-                                 : args->trace_path    ? "trace"
-                                 : args->ops_path      ? "ops"
-                                 : args->snapshot_path ? "memory-snapshot"
-                                 : args->chakra_path   ? "chakra"
-                                 : args->explain       ? "explain"
-                                 : args->monte_carlo   ? "monte-carlo"
-                                                       : NULL;
-    const unsigned given =
-        (args->job_path ? GIVEN_JOB : 0) | (args->step ? GIVEN_STEP : 0) |
-        (args->sweeps.count > 0 ? GIVEN_SWEEP : 0) | (args->plan_path ? GIVEN_PLAN : 0) |
-        (setting ? GIVEN_SETTING : 0) | (one_step ? GIVEN_ONE_STEP : 0) |
-        (args->record_path ? GIVEN_RECORD : 0) | (args->faults ? GIVEN_FAULTS : 0) |
-        (args->csv ? GIVEN_CSV : 0) |
-        (args->request.stragglers_text || args->request.slow_links_text ? GIVEN_SLOW : 0) |
-        (args->json ? GIVEN_JSON : 0) | (args->table ? GIVEN_TABLE : 0);
+    const char *const one_step = one_step_given(args);
+    const struct {
+        bool given;
+        unsigned bit;
+    } rows[] = {
+        {args->job_path,                                                 GIVEN_JOB     },
+        {args->step,                                                     GIVEN_STEP    },
+        {args->sweeps.count > 0,                                         GIVEN_SWEEP   },
+        {args->plan_path,                                                GIVEN_PLAN    },
+        {setting,                                                        GIVEN_SETTING },
+        {one_step,                                                       GIVEN_ONE_STEP},
+        {args->record_path,                                              GIVEN_RECORD  },
+        {args->faults,                                                   GIVEN_FAULTS  },
+        {args->csv,                                                      GIVEN_CSV     },
+        {args->request.stragglers_text || args->request.slow_links_text, GIVEN_SLOW    },
+        {args->json,                                                     GIVEN_JSON    },
+        {args->table,                                                    GIVEN_TABLE   },
+    };
+    unsigned given = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        given |= rows[i].given ? rows[i].bit : 0;
     for (size_t i = 0; i < sizeof option_rules / sizeof *option_rules; i++) {
         const struct option_rule *rule = &option_rules[i];
         if (applies(rule, given))

@@ -82,42 +82,67 @@ static enum status finish_row(struct measured_rows *rows, struct measured_row *r
     return rc;
 }
 
+/* Unpack all of `in` into *text, which the caller frees. */
+static enum status unpack(gzFile in, const char *path, char **text, struct err *err)
+{
+    enum { BLOCK = 1 << 20, PACKED_MAX = 1 << 30 };
+    size_t used = 0;
+    int got, code = Z_OK;
+    do {
+        char *more = realloc(*text, used + BLOCK + 1);
+        if (!more)
+            return err_nomem(err);
+        *text = more;
+        got = gzread(in, more + used, BLOCK);
+        used += got > 0 ? (size_t)got : 0;
+        if (used > PACKED_MAX)
+            return err_set(err, ERR_INPUT, "%s: larger than 1 GiB when unpacked", path);
+    } while (got > 0);
+    const char *why = got < 0 || !gzeof(in) ? gzerror(in, &code) : "";
+    if (got < 0 || code != Z_OK)
+        return err_set(err, ERR_INPUT, "%s: not a whole gzip file: %s", path, why);
+    (*text)[used] = '\0';
+    return OK;
+}
+
 /* --- what was measured ------------------------------------------------------------------------ */
 
 /* Read a JSON file that gzip packed, of at most PACKED_MAX bytes in all. */
 static enum status read_packed(const char *path, struct json **root, struct err *err)
 {
-    enum { BLOCK = 1 << 20, PACKED_MAX = 1 << 30 };
     char *text = NULL;
-    size_t used = 0;
-    int fd = -1, got = 0, code = Z_OK;
+    int fd = -1;
     enum status rc = input_open(path, "read", &fd, NULL, err);
     gzFile in = rc == OK ? gzdopen(fd, "rb") : NULL;
     if (rc == OK && !in) {
         close(fd);
         rc = err_nomem(err);
     }
-    do {
-        char *more = rc == OK ? realloc(text, used + BLOCK + 1) : NULL;
-        if (rc == OK && !more)
-            rc = err_nomem(err);
-        text = more ? more : text;
-        got = rc == OK ? gzread(in, text + used, BLOCK) : 0;
-        used += got > 0 ? (size_t)got : 0;
-        if (used > PACKED_MAX)
-            rc = err_set(err, ERR_INPUT, "%s: larger than 1 GiB when unpacked", path);
-    } while (rc == OK && got > 0);
-    const char *why = in && (got < 0 || !gzeof(in)) ? gzerror(in, &code) : "";
-    if (rc == OK && (got < 0 || code != Z_OK))
-        rc = err_set(err, ERR_INPUT, "%s: not a whole gzip file: %s", path, why);
+    THEN(unpack(in, path, &text, err));
     if (in && gzclose(in) != Z_OK && rc == OK)
         rc = err_set(err, ERR_INPUT, "%s: not a whole gzip file", path);
-    if (rc == OK) {
-        text[used] = '\0';
-        rc = json_parse(text, path, root, err);
-    }
+    THEN(json_parse(text, path, root, err));
     free(text);
     return rc;
+}
+
+/* The durations of the steps in a trace, and that of step 0 apart. us has room for all events. */
+static int64_t list_steps(const struct json *events, double *us, double *first_us)
+{
+    int64_t steps = 0;
+    for (const struct json *e = json_first(events); e; e = json_next(e)) {
+        const char *name = json_string(json_get(e, "name"));
+        const char *kind = json_string(json_get(e, "cat"));
+        const double dur = json_number(json_get(e, "dur"));
+        const bool device = kind && strncmp(kind, "gpu_", 4) == 0;
+        if (!name || device || strncmp(name, "ProfilerStep", 12) != 0 || !(dur > 0))
+            continue;
+        if (strcmp(name, "ProfilerStep#0") == 0)
+            *first_us = dur;
+        else
+            us[steps++] = dur;
+    }
+    return steps;
 }
 
 /* The median of the steps in a trace of torch.profiler: events "ProfilerStep#N" with a duration in
@@ -134,22 +159,9 @@ static enum status trace_step_ns(const char *path, double *ns, bool *first_left_
     const int n = events ? json_count(events) : 0;
     double *us = malloc(((size_t)n + 1) * sizeof *us);
     double first_us = 0;
-    int64_t steps = 0;
     if (rc == OK && !us)
         rc = err_nomem(err);
-    for (const struct json *e = rc == OK && events ? json_first(events) : NULL; e;
-         e = json_next(e)) {
-        const char *name = json_string(json_get(e, "name"));
-        const char *kind = json_string(json_get(e, "cat"));
-        const double dur = json_number(json_get(e, "dur"));
-        const bool device = kind && strncmp(kind, "gpu_", 4) == 0;
-        if (!name || device || strncmp(name, "ProfilerStep", 12) != 0 || !(dur > 0))
-            continue;
-        if (strcmp(name, "ProfilerStep#0") == 0)
-            first_us = dur;
-        else
-            us[steps++] = dur;
-    }
+    int64_t steps = rc == OK && events ? list_steps(events, us, &first_us) : 0;
     *first_left_out = steps > 0 && first_us > 0;
     if (rc == OK && steps == 0 && first_us > 0)
         us[steps++] = first_us;

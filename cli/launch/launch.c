@@ -141,33 +141,10 @@ static pid_t wait_watching(const struct launch *launch, struct start_signs *sign
     return got;
 }
 
-static enum status wait_child(const struct launch *launch, const char *what, const char *launcher,
-                              struct start_signs *signs, struct err *err)
+/* The status of an exit code of a launcher, or of a rank, which has printed its error. */
+static enum status status_of_code(int code, const char *what, const char *launcher, struct err *err)
 {
-    const bool direct = launch->num_ranks == 0; /* without a launcher */
-    int wstatus = 0, code;
-    bool overdue = false;
-    while (wait_watching(launch, signs, &wstatus, &overdue) < 0)
-        if (errno != EINTR)
-            return err_set(err, ERR_SYSTEM, "cannot wait for %s: %s", what, strerror(errno));
-    child_pid = 0;
-    if (overdue)
-        return err_set(
-            err, ERR_SYSTEM,
-            "a rank of %s died while MPI started; its launcher did not end within %d s, and "
-            "the other ranks were ended",
-            what, START_DEADLINE_S);
-    if (stop_count > 0 && (WIFSIGNALED(wstatus) || WEXITSTATUS(wstatus) > EXIT_SIGNALLED))
-        return err_set(err, ERR_SYSTEM, "%s was stopped", what); /* by a signal of on_stop() */
-    if (direct && WIFSIGNALED(wstatus) && WTERMSIG(wstatus) == SIGPIPE)
-        return OK; /* the reader of our shared stdout has ended: "elapse train --help | head" */
-    if (WIFSIGNALED(wstatus))
-        return err_set(err, ERR_SYSTEM, "%s was ended by signal %d (%s)", what, WTERMSIG(wstatus),
-                       strsignal(WTERMSIG(wstatus)));
-    code = WEXITSTATUS(wstatus);
-    if (direct && code == 1) /* its own answer; a launcher may fail with 1 for other reasons */
-        return ERR_INFEASIBLE;
-    switch (code) { /* exit codes of a rank, which has printed its error */
+    switch (code) {
     case 0:
         return OK;
     case EXIT_RANK_INFEASIBLE:
@@ -194,6 +171,35 @@ static enum status wait_child(const struct launch *launch, const char *what, con
                  ? "it could not start the ranks, or one exited without a message"
                  : "a node may be lost or unreachable");
     return rc;
+}
+
+static enum status wait_child(const struct launch *launch, const char *what, const char *launcher,
+                              struct start_signs *signs, struct err *err)
+{
+    const bool direct = launch->num_ranks == 0; /* without a launcher */
+    int wstatus = 0, code;
+    bool overdue = false;
+    while (wait_watching(launch, signs, &wstatus, &overdue) < 0)
+        if (errno != EINTR)
+            return err_set(err, ERR_SYSTEM, "cannot wait for %s: %s", what, strerror(errno));
+    child_pid = 0;
+    if (overdue)
+        return err_set(
+            err, ERR_SYSTEM,
+            "a rank of %s died while MPI started; its launcher did not end within %d s, and "
+            "the other ranks were ended",
+            what, START_DEADLINE_S);
+    if (stop_count > 0 && (WIFSIGNALED(wstatus) || WEXITSTATUS(wstatus) > EXIT_SIGNALLED))
+        return err_set(err, ERR_SYSTEM, "%s was stopped", what); /* by a signal of on_stop() */
+    if (direct && WIFSIGNALED(wstatus) && WTERMSIG(wstatus) == SIGPIPE)
+        return OK; /* the reader of our shared stdout has ended: "elapse train --help | head" */
+    if (WIFSIGNALED(wstatus))
+        return err_set(err, ERR_SYSTEM, "%s was ended by signal %d (%s)", what, WTERMSIG(wstatus),
+                       strsignal(WTERMSIG(wstatus)));
+    code = WEXITSTATUS(wstatus);
+    if (direct && code == 1) /* its own answer; a launcher may fail with 1 for other reasons */
+        return ERR_INFEASIBLE;
+    return status_of_code(code, what, launcher, err);
 }
 
 /* fds: what becomes the child's stdout and stderr; negative: ours. local: elapse-exec's path, if a

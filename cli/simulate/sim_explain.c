@@ -50,6 +50,40 @@ static double per_percent(int64_t before, int64_t after, double percent)
 
 #define NUDGE_PERCENT 1.0
 
+enum part { PART_LINK, PART_UPLINK, PART_LATENCY, PART_HOST_OP, NUM_PARTS };
+
+static void shorten(int64_t *ns)
+{
+    *ns = (int64_t)((double)*ns * (1 - NUDGE_PERCENT / 100));
+}
+
+/* Make one part of the cluster faster by NUDGE_PERCENT. */
+static void improve(struct cluster *cluster, enum part part)
+{
+    const double more = 1 + NUDGE_PERCENT / 100;
+    switch (part) {
+    case PART_LINK:
+        for (int d = 0; d < cluster->num_devices; d++)
+            cluster->devices[d].link_bytes_per_s *= more;
+        break;
+    case PART_UPLINK:
+        for (int n = 0; n < cluster->num_nodes; n++)
+            cluster->uplink_bytes_per_s[n] *= more;
+        cluster->pod_uplink_bytes_per_s *= more;
+        break;
+    case PART_LATENCY:
+        shorten(&cluster->link_latency_ns);
+        shorten(&cluster->uplink_latency_ns);
+        shorten(&cluster->pod_latency_ns);
+        break;
+    case PART_HOST_OP:
+        shorten(&cluster->host_op_ns);
+        break;
+    case NUM_PARTS:
+        break;
+    }
+}
+
 static enum status sensitivity(const struct sim_args *args, const struct step_answer *a,
                                struct json *json, struct err *err)
 {
@@ -58,26 +92,13 @@ static enum status sensitivity(const struct sim_args *args, const struct step_an
     int64_t before = a->result.step_ns, after = before;
     struct json *object = json ? json_add_object(json, "sensitivity") : NULL;
     enum status rc = cluster_copy(&a->cluster, &changed, err);
-    const char *const names[] = {"link", "uplink", "latency", "host_op"};
+    static const char *const names[NUM_PARTS] = {"link", "uplink", "latency", "host_op"};
     if (!json)
         printf("sensitivity: step time saved per 1 %% faster\n");
-    for (int what = 0; what < 4 && rc == OK; what++) {
+    for (int what = 0; what < NUM_PARTS && rc == OK; what++) {
         cluster_clear(&changed);
         rc = cluster_copy(&a->cluster, &changed, err);
-        double more = 1 + NUDGE_PERCENT / 100, less = 1 - NUDGE_PERCENT / 100;
-        for (int d = 0; what == 0 && d < changed.num_devices; d++)
-            changed.devices[d].link_bytes_per_s *= more;
-        for (int n = 0; what == 1 && n < changed.num_nodes; n++)
-            changed.uplink_bytes_per_s[n] *= more;
-        if (what == 1)
-            changed.pod_uplink_bytes_per_s *= more;
-        if (what == 2) {
-            changed.link_latency_ns = (int64_t)((double)changed.link_latency_ns * less);
-            changed.uplink_latency_ns = (int64_t)((double)changed.uplink_latency_ns * less);
-            changed.pod_latency_ns = (int64_t)((double)changed.pod_latency_ns * less);
-        }
-        if (what == 3)
-            changed.host_op_ns = (int64_t)((double)changed.host_op_ns * less);
+        improve(&changed, (enum part)what);
         THEN(step_on(a, &changed, -1, 1, options, &after, err));
         if (rc != OK)
             break;

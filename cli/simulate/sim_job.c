@@ -136,6 +136,18 @@ static enum status take_shares(const struct step_request *q, const struct job *j
     return rc;
 }
 
+/* Plan the step. A job that fixes the layout is simulated even where no plan fits in memory. */
+static enum status find_plan(const struct step_request *request, const struct job *job,
+                             struct step_answer *a, struct err *err)
+{
+    struct err why = {0};
+    enum status rc = plan_step(request, job, &a->cost.cost, &a->plan, &a->searched, &why);
+    if (rc == ERR_INFEASIBLE && counts_are_fixed(job) &&
+        plan_ample(request, job, &a->cost.cost, &a->plan, &a->searched) == OK)
+        return OK;
+    return rc == OK ? OK : err_copy(err, &why);
+}
+
 enum status sim_step_of_job(const struct step_request *request, const struct job *job,
                             struct plan *given, struct step_answer *a, struct err *err)
 {
@@ -160,24 +172,17 @@ enum status sim_step_of_job(const struct step_request *request, const struct job
     if (rc == OK && given) {
         a->plan = *given;
         *given = (struct plan){0};
-    } else if (rc == OK) {
-        struct err why = {0};
-        rc = plan_step(request, &placed, &a->cost.cost, &a->plan, &a->searched, &why);
-        if (rc == ERR_INFEASIBLE && counts_are_fixed(job) &&
-            plan_ample(request, &placed, &a->cost.cost, &a->plan, &a->searched) == OK)
-            rc = OK;
-        if (rc != OK)
-            err_copy(err, &why);
+    } else {
+        THEN(find_plan(request, &placed, a, err));
     }
-    if (rc == OK && request->order)
-        rc = plan_set_order(&a->plan, SCHEDULE_CUSTOM, request->order, err);
-    if (rc == OK && request->cut_text)
-        rc = take_cut(request->cut_text, job, &a->plan, err);
-    if (rc == OK && request->cut_text && job_searches(job) && !request->order)
-        rc = plan_find_order(&(struct setting){&a->model, &a->cluster, &a->cost.cost}, &a->plan,
-                             err);
-    THEN(take_shares(request, job, &(struct setting){&a->model, &a->cluster, &a->cost.cost},
-                     &a->plan, err));
+    const struct setting setting = {&a->model, &a->cluster, &a->cost.cost};
+    if (request->order)
+        THEN(plan_set_order(&a->plan, SCHEDULE_CUSTOM, request->order, err));
+    if (request->cut_text)
+        THEN(take_cut(request->cut_text, job, &a->plan, err));
+    if (request->cut_text && job_searches(job) && !request->order)
+        THEN(plan_find_order(&setting, &a->plan, err));
+    THEN(take_shares(request, job, &setting, &a->plan, err));
     THEN(cluster_slow(request, &a->cluster, err));
     THEN(step_answer_simulate(a, &request->options, err));
     return rc;

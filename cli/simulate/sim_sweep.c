@@ -366,6 +366,16 @@ static void print_fastest(const struct sweep *sweep, int64_t point)
     printf("\n");
 }
 
+static void say_progress(struct ticker *progress, int64_t done, int64_t all)
+{
+    char text[96], left[32];
+    if (!ticker_due(progress))
+        return;
+    snprintf(text, sizeof text, "sweep: %" PRId64 " of %" PRId64 " points, %s left", done, all,
+             format_left(ticker_left(progress, (double)done / (double)all), left, sizeof left));
+    ticker_say(progress, stderr, text);
+}
+
 /* Print the lines in order as they are finished. If no point has an answer, the command fails. */
 static enum status print_lines(struct sweep *sweep, struct err *err)
 {
@@ -381,31 +391,22 @@ static enum status print_lines(struct sweep *sweep, struct err *err)
             pthread_cond_wait(&sweep->made, &sweep->lock);
         struct line line = sweep->lines[point];
         pthread_mutex_unlock(&sweep->lock);
-        if (line.text) {
-            if (isatty(STDOUT_FILENO))
-                ticker_clear(&progress, stderr);
-            if (puts(line.text) == EOF) /* the pipe is closed: stop */
-                rc = err_set(err, ERR_SYSTEM, "cannot write to standard output");
-            free(line.text);
-            sweep->lines[point].text = NULL;
-            answered = answered || line.rc == OK;
-            if (line.cost > 0 && (fastest < 0 || line.cost < least)) {
-                least = line.cost;
-                fastest = point;
-            }
-        } else if (line.err) {
-            rc = err_copy(err, line.err);
-        } else {
-            rc = err_nomem(err);
+        if (!line.text) {
+            rc = line.err ? err_copy(err, line.err) : err_nomem(err);
+            break;
         }
-        if (ticker_due(&progress)) {
-            char text[96], left[32];
-            const double share = (double)(point + 1) / (double)sweep->num_points;
-            snprintf(text, sizeof text, "sweep: %" PRId64 " of %" PRId64 " points, %s left",
-                     point + 1, sweep->num_points,
-                     format_left(ticker_left(&progress, share), left, sizeof left));
-            ticker_say(&progress, stderr, text);
+        if (isatty(STDOUT_FILENO))
+            ticker_clear(&progress, stderr);
+        if (puts(line.text) == EOF) /* the pipe is closed: stop */
+            rc = err_set(err, ERR_SYSTEM, "cannot write to standard output");
+        free(line.text);
+        sweep->lines[point].text = NULL;
+        answered = answered || line.rc == OK;
+        if (line.cost > 0 && (fastest < 0 || line.cost < least)) {
+            least = line.cost;
+            fastest = point;
         }
+        say_progress(&progress, point + 1, sweep->num_points);
     }
     ticker_clear(&progress, stderr);
     if (rc == OK)

@@ -100,6 +100,34 @@ static enum status leave_out(struct tally *tally, const char *dir, const char *n
     return OK;
 }
 
+/* Add a name to one of the lists, or count it as left out. pictures may be NULL. */
+static enum status list_name(const char *dir, int folder, const char *name,
+                             struct name_list *folders, struct name_list *pictures,
+                             struct tally *tally, struct err *err)
+{
+    const bool hidden = name[0] == '.';
+    const int suffix = suffix_of(name);
+    struct stat st;
+    if (fstatat(folder, name, &st, 0) != 0) {
+        if (errno == ENOENT || errno == ELOOP) /* a link to nothing */
+            return hidden ? OK : leave_out(tally, dir, name, err);
+        return err_set(err, ERR_SYSTEM, "cannot open '%s/%s': %s", dir, name, strerror(errno));
+    }
+    if (S_ISDIR(st.st_mode))
+        return hidden ? OK : add_name(folders, name, err);
+    if (suffix >= 0 && !hidden && pictures && S_ISREG(st.st_mode)) {
+        tally->of_suffix[suffix]++;
+        return add_name(pictures, name, err);
+    }
+    return suffix >= 0 || (!hidden && pictures) ? leave_out(tally, dir, name, err) : OK;
+}
+
+static void sort_names(struct name_list *list)
+{
+    if (list->count > 1)
+        qsort(list->at, (size_t)list->count, sizeof *list->at, compare_texts);
+}
+
 /* The sorted names of a folder's folders and of its pictures. Hidden folders, and hidden files that
  * are no pictures, are passed over in silence. pictures NULL: pictures are left out, too. */
 static enum status list_names(const char *dir, struct name_list *folders,
@@ -110,33 +138,14 @@ static enum status list_names(const char *dir, struct name_list *folders,
     DIR *folder = opendir(dir);
     if (!folder)
         return err_set(err, ERR_SYSTEM, "cannot open '%s': %s", dir, strerror(errno));
-    while (rc == OK && (errno = 0, entry = readdir(folder))) {
-        const char *name = entry->d_name;
-        const bool hidden = name[0] == '.';
-        const int suffix = suffix_of(name);
-        struct stat st;
-        if (fstatat(dirfd(folder), name, &st, 0) != 0) {
-            if (errno == ENOENT || errno == ELOOP) /* a link to nothing */
-                rc = hidden ? OK : leave_out(tally, dir, name, err);
-            else
-                rc =
-                    err_set(err, ERR_SYSTEM, "cannot open '%s/%s': %s", dir, name, strerror(errno));
-        } else if (S_ISDIR(st.st_mode)) {
-            rc = hidden ? OK : add_name(folders, name, err);
-        } else if (suffix >= 0 && !hidden && pictures && S_ISREG(st.st_mode)) {
-            tally->of_suffix[suffix]++;
-            rc = add_name(pictures, name, err);
-        } else if (suffix >= 0 || (!hidden && pictures)) {
-            rc = leave_out(tally, dir, name, err);
-        }
-    }
+    while (rc == OK && (errno = 0, entry = readdir(folder)))
+        rc = list_name(dir, dirfd(folder), entry->d_name, folders, pictures, tally, err);
     if (rc == OK && errno != 0)
         rc = err_set(err, ERR_SYSTEM, "cannot read '%s': %s", dir, strerror(errno));
     closedir(folder);
-    if (folders->count > 1)
-        qsort(folders->at, (size_t)folders->count, sizeof *folders->at, compare_texts);
-    if (pictures && pictures->count > 1)
-        qsort(pictures->at, (size_t)pictures->count, sizeof *pictures->at, compare_texts);
+    sort_names(folders);
+    if (pictures)
+        sort_names(pictures);
     return rc;
 }
 

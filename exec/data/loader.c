@@ -319,21 +319,19 @@ static enum status slot_init(struct loader *loader, struct slot *slot, struct er
     slot->batch.loader = loader;
     slot->batch.num_blocks = mb->count;
     slot->batch.blocks = calloc((size_t)mb->count, sizeof *slot->batch.blocks);
-    slot->ids = new_array(spec, n, 1, sizeof *slot->ids);
-    if (spec->want_inputs && !text)
-        slot->images = new_array(spec, n, loader->image_elems, sizeof *slot->images);
-    const bool types = text && (spec->want_inputs || dataset->packed);
-    if (spec->want_inputs && text)
-        slot->tokens = new_array(spec, n, dataset->seq, sizeof *slot->tokens);
-    if (types)
-        slot->token_types = new_array(spec, n, dataset->seq, sizeof *slot->token_types);
-    if (text)
-        slot->lengths = new_array(spec, n, 1, sizeof *slot->lengths);
-    if (spec->want_labels)
-        slot->labels = new_array(spec, n, dataset->labels_per_sample, sizeof *slot->labels);
-    if (!slot->batch.blocks || !slot->ids ||
-        (spec->want_inputs && !slot->images && !slot->tokens) || (types && !slot->token_types) ||
-        (text && !slot->lengths) || (spec->want_labels && !slot->labels))
+    const int64_t seq = dataset->seq, labels = dataset->labels_per_sample;
+    bool made = slot->batch.blocks != NULL;
+#define NEW(member, wanted, width)                                                                 \
+    if (wanted)                                                                                    \
+    made = (slot->member = new_array(spec, n, width, sizeof *slot->member)) && made
+    NEW(ids, true, 1);
+    NEW(images, spec->want_inputs && !text, loader->image_elems);
+    NEW(tokens, spec->want_inputs && text, seq);
+    NEW(token_types, text && (spec->want_inputs || dataset->packed), seq);
+    NEW(lengths, text, 1);
+    NEW(labels, spec->want_labels, labels);
+#undef NEW
+    if (!made)
         return err_nomem(err);
     share_blocks(loader, slot);
     return OK;

@@ -4,6 +4,27 @@
 #include "exec/trainer/stop.h"
 #include "exec/trainer/trainer.h"
 
+static struct evaluation result_of(const struct loss_sums *total, const struct qa_score *qa,
+                                   int64_t ns)
+{
+    const double count = total->count ? (double)total->count : 1;
+    return (struct evaluation){.qa = *qa,
+                               .loss = total->count ? total->loss / count : 0,
+                               .accuracy = total->count ? (double)total->correct / count : 0,
+                               .count = total->count,
+                               .ns = ns};
+}
+
+static enum status write_events(struct trainer *t, const struct evaluation *evaluation,
+                                struct err *err)
+{
+    const struct event_scalar scalars[] = {
+        {"eval/loss",     evaluation->loss    },
+        {"eval/accuracy", evaluation->accuracy}
+    };
+    return event_file_write(t->events, t->progress.step, scalars, 2, err);
+}
+
 enum status trainer_evaluate(struct trainer *t, struct evaluation *evaluation, struct err *err)
 {
     int64_t start = comm_now_ns(t->comm);
@@ -37,21 +58,11 @@ enum status trainer_evaluate(struct trainer *t, struct evaluation *evaluation, s
     if (rc == OK && answers && !stopped)
         rc = qa_eval_score(&spans, t->deployment.place.active, &qa, err);
     qa_eval_clear(&spans);
-    if (rc == OK && stopped)
+    if (rc != OK)
+        return rc;
+    if (stopped)
         *evaluation = (struct evaluation){.stopped = true};
-    else if (rc == OK)
-        *evaluation = (struct evaluation){
-            .qa = qa,
-            .loss = total.count ? total.loss / (double)total.count : 0,
-            .accuracy = total.count ? (double)total.correct / (double)total.count : 0,
-            .count = total.count,
-            .ns = comm_now_ns(t->comm) - start};
-    if (rc == OK && t->events && total.count > 0 && !stopped) {
-        const struct event_scalar scalars[] = {
-            {"eval/loss",     evaluation->loss    },
-            {"eval/accuracy", evaluation->accuracy}
-        };
-        rc = event_file_write(t->events, t->progress.step, scalars, 2, err);
-    }
-    return rc;
+    else
+        *evaluation = result_of(&total, &qa, comm_now_ns(t->comm) - start);
+    return t->events && evaluation->count > 0 ? write_events(t, evaluation, err) : OK;
 }

@@ -77,6 +77,16 @@ void runtime_anneal(struct runtime *rt, int end_item, double share)
             stage_anneal(rt->stages[s].stage, end_item, share);
 }
 
+/* The frozen prefix of all micro-batches. */
+static enum status run_prefixes(struct runtime *rt, const struct batch *batch, struct err *err)
+{
+    enum status rc = OK;
+    for (int m = 0; rc == OK && m < rt->num_microbatches; m++)
+        if (batch->blocks[m].num_samples > 0)
+            rc = runtime_prefix(rt, m, batch, err);
+    return rc;
+}
+
 static enum status run_op(struct runtime *rt, const struct op *op, const struct batch *batch,
                           int64_t step, double lr, struct err *err)
 {
@@ -86,13 +96,8 @@ static enum status run_op(struct runtime *rt, const struct op *op, const struct 
     case OP_R:
         return runtime_forward(rt, op, batch, (uint64_t)step, true, err);
     case OP_Z:
-        if (op->microbatch >= 0)
-            return runtime_forward(rt, op, batch, (uint64_t)step, true, err);
-        rc = OK;
-        for (int m = 0; rc == OK && m < rt->num_microbatches; m++)
-            if (batch->blocks[m].num_samples > 0)
-                rc = runtime_prefix(rt, m, batch, err);
-        return rc;
+        return op->microbatch >= 0 ? runtime_forward(rt, op, batch, (uint64_t)step, true, err)
+                                   : run_prefixes(rt, batch, err);
     case OP_C:
         return runtime_prefix(rt, op->microbatch, batch, err);
     case OP_P: /* runtime_prefix() has put the output into the cache already */

@@ -127,11 +127,8 @@ static bool may_thaw(enum freeze_policy policy)
     return policy == FREEZE_TABLE || policy == FREEZE_SAFE;
 }
 
-enum status freeze_init(struct freeze *freeze, const struct freeze_spec *spec, int num_layers,
-                        struct err *err)
+static enum status check_spec(const struct freeze_spec *spec, int num_layers, struct err *err)
 {
-    size_t per_layer = spec->policy == FREEZE_PLATEAU ? sizeof(struct track) / sizeof(double) : 1;
-    double *prev;
     if ((unsigned)spec->policy >= FREEZE_POLICY_COUNT)
         return err_set(err, ERR_INPUT, "unknown freeze policy %d", (int)spec->policy);
     if (num_layers < 1)
@@ -159,7 +156,18 @@ enum status freeze_init(struct freeze *freeze, const struct freeze_spec *spec, i
         if (spec->table[i] < 0 || spec->table[i] > num_layers)
             return err_set(err, ERR_INPUT, "freeze: table entry %d must be 0..%d, got %d", i,
                            num_layers, spec->table[i]);
-    prev = calloc((size_t)num_layers, per_layer * sizeof *prev);
+    return OK;
+}
+
+enum status freeze_init(struct freeze *freeze, const struct freeze_spec *spec, int num_layers,
+                        struct err *err)
+{
+    const enum status rc = check_spec(spec, num_layers, err);
+    if (rc != OK)
+        return rc;
+    const size_t per_layer =
+        spec->policy == FREEZE_PLATEAU ? sizeof(struct track) / sizeof(double) : 1;
+    double *prev = calloc((size_t)num_layers, per_layer * sizeof *prev);
     if (!prev)
         return err_nomem(err);
     *freeze = (struct freeze){.spec = spec, .num_layers = num_layers, .prev = prev};

@@ -374,6 +374,27 @@ static char *layout_multiplied(const char *text, bool parentheses, int64_t most,
     return made;
 }
 
+/* Count the blocks of each stage of a layout without repetitions. False: it is none. */
+static bool cut_blocks(const char *layout, int64_t layers, int64_t mtp, struct command_job *made)
+{
+    int64_t found = 0, more = 0;
+    bool good = layout[0] == 'E' && layout[strlen(layout) - 1] == 'L';
+    for (const char *at = layout; *at; at++) {
+        if (*at == '|')
+            made->num_stages++;
+        else
+            made->blocks[made->num_stages - 1]++;
+        found += *at == 't';
+        more += *at == 'm';
+        good = good && (*at == 'E'   ? at == layout
+                        : *at == 'L' ? !at[1]
+                                     : strchr("tm|", *at) != NULL);
+    }
+    for (int s = 0; s < made->num_stages; s++)
+        good = good && made->blocks[s] > 0;
+    return good && found == layers && more == mtp;
+}
+
 /* The stages of a layout: "E|t*3|(t|)*2tmL" is E, ttt, t, t and tmL (core/transformer/
  * pipeline_parallel_layer_layout.py). m is a layer of multi-token prediction. Parentheses are not
  * nested, and are multiplied first. */
@@ -386,24 +407,9 @@ static enum status cut_by_layout(const struct command_flags *f, struct command_j
     char *once = layout_multiplied(text, true, layers, &good);
     char *whole = once ? layout_multiplied(once, false, layers, &good) : NULL;
     const size_t length = whole ? strlen(whole) : 0;
-    int64_t found = 0, more = 0;
     made->blocks = calloc(length + 1, sizeof *made->blocks);
     made->num_stages = 1;
-    for (const char *at = whole; at && *at && made->blocks; at++) {
-        if (*at == '|')
-            made->num_stages++;
-        else
-            made->blocks[made->num_stages - 1]++;
-        found += *at == 't';
-        more += *at == 'm';
-        good = good && (*at == 'E'   ? at == whole
-                        : *at == 'L' ? !at[1]
-                                     : strchr("tm|", *at) != NULL);
-    }
-    good = good && found == layers && more == mtp && length > 0 && whole[0] == 'E' &&
-           whole[length - 1] == 'L';
-    for (int s = 0; s < made->num_stages && made->blocks; s++)
-        good = good && made->blocks[s] > 0;
+    good = good && length > 0 && made->blocks && cut_blocks(whole, layers, mtp, made);
     free(once);
     free(whole);
     if (!once || !whole || !made->blocks)
@@ -559,14 +565,21 @@ static enum status add_cut(const struct command_flags *f, int64_t pp, int64_t mi
 static enum status add_shard(struct command_flags *f, int64_t width, struct json *job,
                              struct err *err)
 {
-    static const char strategies[] = "no_shard=none optim=optimizer optim_grads=gradients "
-                                     "optim_grads_params=weights";
+    static const char *const strategies[][2] = {
+        {"no_shard",           "none"     },
+        {"optim",              "optimizer"},
+        {"optim_grads",        "gradients"},
+        {"optim_grads_params", "weights"  },
+    };
     const bool fsdp = flag_on(f, "use-megatron-fsdp") || flag_on(f, "use-custom-fsdp");
     const bool torch = flag_on(f, "use-torch-fsdp2"),
                divided = flag_on(f, "use-distributed-optimizer");
     const char *const strategy = flag_word(f, "data-parallel-sharding-strategy", "no_shard");
-    const bool known = fsdp && strstr(strategies, strategy),
-               gather = flag_on(f, "overlap-param-gather");
+    const char *by_fsdp = NULL; /* the shard that Megatron-FSDP makes */
+    for (int i = 0; fsdp && i < 4; i++)
+        if (strcmp(strategies[i][0], strategy) == 0)
+            by_fsdp = strategies[i][1];
+    const bool gather = flag_on(f, "overlap-param-gather");
     const int64_t instances = count(f, "num-distributed-optimizer-instances");
     const char *shard = divided ? "optimizer" : "none";
     const enum status rc = OPTIONS_REFUSE(
@@ -575,7 +588,8 @@ static enum status add_shard(struct command_flags *f, int64_t width, struct json
          "--use-torch-fsdp2 excludes PP above 1"},
         {gather && !flag_on(f, "overlap-grad-reduce"),
          "--overlap-param-gather needs --overlap-grad-reduce"},
-        {gather && !divided && !known, "--overlap-param-gather needs --use-distributed-optimizer"});
+        {gather && !divided && !by_fsdp,
+         "--overlap-param-gather needs --use-distributed-optimizer"});
     if (rc != OK)
         return rc;
     if (width % instances != 0)
@@ -584,11 +598,8 @@ static enum status add_shard(struct command_flags *f, int64_t width, struct json
                        (long long)width, (long long)instances);
     if (torch)
         shard = flag_on(f, "torch-fsdp2-no-reshard-after-forward") ? "gradients" : "weights";
-    if (known)
-        shard = strcmp(strategy, "no_shard") == 0      ? "none"
-                : strcmp(strategy, "optim") == 0       ? "optimizer"
-                : strcmp(strategy, "optim_grads") == 0 ? "gradients"
-                                                       : "weights";
+    if (by_fsdp)
+        shard = by_fsdp;
     job_set(job, "pipeline.shard", width > 1 ? shard : "none");
     if (instances > 1 && instances < width && strcmp(shard, "none") != 0)
         job_set_int(job, "pipeline.shard_group", width / instances);

@@ -371,6 +371,19 @@ static const struct row_table *table_of(const char *name, int n, int num_header,
     return NULL;
 }
 
+/* Add a row. *any: the row of the profile itself has been read. */
+static enum status add_row(struct profile *profile, const struct row_table *table,
+                           const union any_row *row, bool *any, const char *place, struct err *err)
+{
+    if (table != &profile_info_table)
+        return profile_add_row(profile, table, row, err);
+    if (*any)
+        return err_set(err, ERR_INPUT, "%s: a file holds one profile", place);
+    profile->info = row->info;
+    *any = true;
+    return OK;
+}
+
 enum status profile_from_csv(const char *text, const char *where, struct profile *profile,
                              struct err *err)
 {
@@ -397,7 +410,6 @@ enum status profile_from_csv(const char *text, const char *where, struct profile
             continue;
         }
         const struct row_table *table = table_of(cells[0], n, num_header, place, err);
-        const bool is_info = table == &profile_info_table;
         if (!table)
             rc = ERR_INPUT;
         union any_row row;
@@ -405,14 +417,7 @@ enum status profile_from_csv(const char *text, const char *where, struct profile
         if (rc == OK && !*text && text[-1] != '\n') /* the last number may be cut off */
             rc = err_set(err, ERR_INPUT, "%s: the last line does not end: the text is cut off",
                          place);
-        if (rc == OK && is_info && any)
-            rc = err_set(err, ERR_INPUT, "%s: a file holds one profile", place);
-        if (rc == OK && is_info) {
-            got.info = row.info;
-            any = true;
-        } else if (rc == OK) {
-            rc = profile_add_row(&got, table, &row, err);
-        }
+        THEN(add_row(&got, table, &row, &any, place, err));
     }
     if (rc == OK && !any)
         rc = err_set(err, ERR_INPUT, "%s: has no row 'profile'", where);
