@@ -68,31 +68,52 @@ FMA static void pack_wide(const struct gemm_block *b, int64_t first, int64_t k, 
     pack_units(b, first, k, WIDE, stride, to, high);
 }
 
+/* name##_vectors() computes the first `vectors` vectors of a panel's columns, a compile-time
+ * constant, and stores the elements of `last` of the last one. */
 #define PANELS(name, target, vector, load, spread, multiply_add)                                   \
-    target static void name(int64_t num, const uint32_t *a, const uint32_t *b, float alpha,        \
-                            bool add, float *c, int64_t ldc)                                       \
+    target __attribute__((always_inline)) static inline void name##_vectors(                       \
+        int64_t num, const uint32_t *a, const uint32_t *b, float alpha, bool add, int vectors,     \
+        __mmask16 last, float *c, int64_t ldc)                                                     \
     {                                                                                              \
         __m512 sum[PANEL_A][3];                                                                    \
         _Pragma("GCC unroll 8") for (int i = 0; i < PANEL_A; i++)                                  \
-            _Pragma("GCC unroll 3") for (int j = 0; j < 3; j++) sum[i][j] = _mm512_setzero_ps();   \
+            _Pragma("GCC unroll 3") for (int j = 0; j < vectors; j++) sum[i][j] =                  \
+                _mm512_setzero_ps();                                                               \
         for (int64_t p = 0; p < num; p++, a += PANEL_A, b += PANEL_B) {                            \
-            const vector b0 = load(b), b1 = load(b + 16), b2 = load(b + 32);                       \
+            vector y[3];                                                                           \
+            _Pragma("GCC unroll 3") for (int j = 0; j < vectors; j++) y[j] = load(b + 16 * j);     \
             _Pragma("GCC unroll 8") for (int i = 0; i < PANEL_A; i++)                              \
             {                                                                                      \
                 const vector x = spread(a[i]);                                                     \
-                sum[i][0] = multiply_add(sum[i][0], x, b0);                                        \
-                sum[i][1] = multiply_add(sum[i][1], x, b1);                                        \
-                sum[i][2] = multiply_add(sum[i][2], x, b2);                                        \
+                _Pragma("GCC unroll 3") for (int j = 0; j < vectors; j++) sum[i][j] =              \
+                    multiply_add(sum[i][j], x, y[j]);                                              \
             }                                                                                      \
         }                                                                                          \
         const __m512 scale = _mm512_set1_ps(alpha);                                                \
         _Pragma("GCC unroll 8") for (int i = 0; i < PANEL_A; i++)                                  \
-            _Pragma("GCC unroll 3") for (int j = 0; j < 3; j++)                                    \
+            _Pragma("GCC unroll 3") for (int j = 0; j < vectors; j++)                              \
         {                                                                                          \
+            const __mmask16 mask = j + 1 < vectors ? 0xffff : last;                                \
             float *to = c + i * ldc + 16 * j;                                                      \
-            const __m512 old = add ? _mm512_loadu_ps(to) : _mm512_setzero_ps();                    \
-            _mm512_storeu_ps(to, _mm512_fmadd_ps(scale, sum[i][j], old));                          \
+            const __m512 old = add ? _mm512_maskz_loadu_ps(mask, to) : _mm512_setzero_ps();        \
+            _mm512_mask_storeu_ps(to, mask, _mm512_fmadd_ps(scale, sum[i][j], old));               \
         }                                                                                          \
+    }                                                                                              \
+    target static void name(int64_t num, const uint32_t *a, const uint32_t *b, float alpha,        \
+                            bool add, float *c, int64_t ldc)                                       \
+    {                                                                                              \
+        name##_vectors(num, a, b, alpha, add, 3, 0xffff, c, ldc);                                  \
+    }                                                                                              \
+    target static void name##_narrow(int64_t num, const uint32_t *a, const uint32_t *b,            \
+                                     float alpha, bool add, int cols, float *c, int64_t ldc)       \
+    {                                                                                              \
+        const __mmask16 last = (__mmask16)(0xffff >> (15 - (cols - 1) % 16));                      \
+        if (cols <= 16)                                                                            \
+            name##_vectors(num, a, b, alpha, add, 1, last, c, ldc);                                \
+        else if (cols <= 32)                                                                       \
+            name##_vectors(num, a, b, alpha, add, 2, last, c, ldc);                                \
+        else                                                                                       \
+            name##_vectors(num, a, b, alpha, add, 3, last, c, ldc);                                \
     }
 
 #define LOAD_PAIRS(from) (__m512bh) _mm512_loadu_si512(from)
@@ -118,7 +139,7 @@ _Static_assert(GEMM_PANELS_MOST >= PANEL_A * PANEL_B, "a panel fits the edge buf
 #define AS_PANELS(unit, kc_, pack_, multiply_)                                                     \
     {                                                                                              \
         .unit_k = (unit), .panel_a = PANEL_A, .panel_b = PANEL_B, .kc = (kc_), .pack = (pack_),    \
-        .multiply = (multiply_)                                                                    \
+        .multiply = multiply_, .narrow_step = 1, .multiply_narrow = multiply_##_narrow             \
     }
 static const struct gemm_panels pairs = AS_PANELS(2, PAIR_KC, pack_pairs, multiply_pairs);
 static const struct gemm_panels floats = AS_PANELS(1, FLOAT_KC, pack_floats, multiply_floats);
