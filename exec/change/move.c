@@ -38,6 +38,28 @@ static struct param *find_param(const struct deployment *deployment, int item, i
     return item == TIED_TABLE && nth == 0 ? table : NULL;
 }
 
+/* Whether the head gets a table of its own in this change (freeze.head alone). */
+static bool head_unties(const struct move *move)
+{
+    const struct model *model = &move->base->job->model;
+    return model_at(model, move->old->plan.plan.num_frozen_layers) !=
+           model_at(model, move->next->plan.plan.num_frozen_layers);
+}
+
+/* The param of the old deployment that becomes the n-th tensor of an item. The table that a head gets is
+ * its last tensor (head_spec()), and comes from the shared one on the head's rank. */
+static struct param *source_param(const struct move *move, int item, int nth)
+{
+    const struct model *model = &move->base->job->model;
+    struct param *own = find_param(move->old, item, nth), of[STAGE_ITEM_PARAMS];
+    int num = 0;
+    if (own || item != model->num_items - 1 || !head_unties(move) ||
+        !deployment_has(move->old, move->old->plan.plan.num_stages - 1) ||
+        stage_item_params(model, item, of, &num, NULL) != OK)
+        return own;
+    return nth == num ? find_param(move->old, TIED_TABLE, 0) : NULL;
+}
+
 /* List what this rank sends from the old deployment, or receives into the next. The parcels of a
  * transfer have one tag and follow each other in the order of the item's params. */
 static enum status list_parcels(struct move *move, bool sends, struct err *err)
@@ -53,7 +75,9 @@ static enum status list_parcels(struct move *move, bool sends, struct err *err)
         const struct param *p;
         if ((sends ? t->from : t->to) != here)
             continue;
-        for (int n = 0; rc == OK && (p = find_param(deployment, item, n)); n++) {
+        for (int n = 0; rc == OK &&
+                        (p = sends ? source_param(move, item, n) : find_param(deployment, item, n));
+             n++) {
             float *const *tensors = t->kind == TRANSFER_OPTIMIZER ? p->state : &p->weight;
             const int num = t->kind == TRANSFER_OPTIMIZER ? STAGE_STATES : 1;
             for (int k = 0; rc == OK && k < num; k++)
@@ -80,7 +104,7 @@ static void keep_items(struct move *move, int first, int end)
                  o++)
                 adopted = move->old->stages[o] && stage_adopt(stage, move->old->stages[o], item);
             for (int n = 0; !adopted; n++) {
-                struct param *to = NULL, *from = find_param(move->old, item, n);
+                struct param *to = NULL, *from = source_param(move, item, n);
                 int seen = 0;
                 for (int i = 0; i < stage_num_params(stage) && !to; i++)
                     if (is_item(&stage_params(stage)[i], item) && seen++ == n)
@@ -110,8 +134,10 @@ enum status move_weights(const struct deployment_base *base, struct deployment *
         rc = base->backend->sync(base->backend, err);
     THEN(parcels_start(&move.sent, true, base->comm, base->parcel_room, err));
     if (rc == OK) { /* the tied table first, before its buffer changes hands */
+        const int head = base->job->model.num_items - 1;
         keep_items(&move, TIED_TABLE, 0);
-        keep_items(&move, 0, base->job->model.num_items);
+        keep_items(&move, head, head + 1);
+        keep_items(&move, 0, head);
         rc = list_parcels(&move, false, err);
     }
     THEN(parcels_finish(&move.sent, &move.received, base->comm, base->parcel_room, err));

@@ -111,10 +111,18 @@ static enum status check_state(const struct json *manifest, const char *dir, con
 enum status checkpoint_peek(const char *dir, const struct job *job, bool state,
                             struct progress *progress, struct err *err)
 {
-    const struct model *model = &job->model;
     struct json *manifest = NULL;
     struct progress got = {0};
     int64_t frozen = 0, value;
+    enum status rc = checkpoint_manifest(dir, &manifest, err);
+    if (rc != OK)
+        return rc;
+    rc = manifest_int(manifest, dir, "step", INT64_MAX, &got.step, err);
+    THEN(manifest_int(manifest, dir, "epoch", JOB_EPOCHS_MAX, &got.epoch, err));
+    THEN(manifest_int(manifest, dir, "position", INT64_MAX, &got.position, err));
+    THEN(manifest_int(manifest, dir, "frozen_layers", job->model.num_layers, &frozen, err));
+    got.num_frozen_layers = (int)frozen;
+    const struct model *model = state ? model_at(&job->model, (int)frozen) : &job->model;
     const struct {
         const char *key;
         int64_t want;
@@ -125,14 +133,6 @@ enum status checkpoint_peek(const char *dir, const struct job *job, bool state,
         {"model.heads",  model->heads             },
         {"model.params", model_total_params(model)},
     };
-    enum status rc = checkpoint_manifest(dir, &manifest, err);
-    if (rc != OK)
-        return rc;
-    rc = manifest_int(manifest, dir, "step", INT64_MAX, &got.step, err);
-    THEN(manifest_int(manifest, dir, "epoch", JOB_EPOCHS_MAX, &got.epoch, err));
-    THEN(manifest_int(manifest, dir, "position", INT64_MAX, &got.position, err));
-    THEN(manifest_int(manifest, dir, "frozen_layers", model->num_layers, &frozen, err));
-    got.num_frozen_layers = (int)frozen;
     for (size_t i = 0; rc == OK && i < sizeof dims / sizeof *dims; i++) {
         rc = manifest_int(manifest, dir, dims[i].key, INT64_MAX, &value, err);
         if (rc == OK && value != dims[i].want) {
@@ -147,6 +147,21 @@ enum status checkpoint_peek(const char *dir, const struct job *job, bool state,
         rc = check_state(manifest, dir, job, err);
     if (rc == OK)
         *progress = got;
+    json_free(manifest);
+    return rc;
+}
+
+enum status checkpoint_untie(const char *dir, struct model *model, struct err *err)
+{
+    struct json *manifest = NULL;
+    int64_t frozen = 0;
+    enum status rc = model->untied ? checkpoint_manifest(dir, &manifest, err) : OK;
+    if (manifest)
+        rc = manifest_int(manifest, dir, "frozen_layers", model->num_layers, &frozen, err);
+    if (frozen > 0) {
+        model_untie(model);
+        model_drop_untied(model);
+    }
     json_free(manifest);
     return rc;
 }
@@ -284,6 +299,17 @@ static enum status load_lagged(struct safetensors **files, int num_files, const 
                  : OK;
 }
 
+/* The name under which a checkpoint has a param: a head's own table is still the shared one in a checkpoint
+ * of the step behind which the prefix takes the embedding. */
+static const char *name_in(struct safetensors **files, int num_files, const struct param *param)
+{
+    struct tensor_info info;
+    bool found = !param->began_as;
+    for (int f = 0; !found && f < num_files; f++)
+        found = safetensors_find(files[f], param->name, &info);
+    return found ? param->name : param->began_as;
+}
+
 static enum status load_stages(struct safetensors **files, int num_files, const char *where,
                                const struct stage_list *list, bool state, struct err *err)
 {
@@ -291,13 +317,14 @@ static enum status load_stages(struct safetensors **files, int num_files, const 
     for (int s = 0; rc == OK && s < list->num_stages; s++) {
         struct param *params = list->stages[s] ? stage_params(list->stages[s]) : NULL;
         for (int i = 0; rc == OK && params && i < stage_num_params(list->stages[s]); i++) {
-            rc = load_tensor(files, num_files, where, params[i].name, &params[i], params[i].weight,
+            const char *const as = name_in(files, num_files, &params[i]);
+            rc = load_tensor(files, num_files, where, as, &params[i], params[i].weight,
                              list->backend, err);
             for (int j = 0; rc == OK && state && j < STAGE_STATES; j++) {
                 char name[NAME_MAX_BYTES];
                 if (!params[i].state[j])
                     continue;
-                snprintf(name, sizeof name, "optimizer.%d.%s", j, params[i].name);
+                snprintf(name, sizeof name, "optimizer.%d.%s", j, as);
                 rc = load_tensor(files, num_files, where, name, &params[i], params[i].state[j],
                                  list->backend, err);
             }

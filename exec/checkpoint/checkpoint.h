@@ -99,8 +99,13 @@ void checkpoint_prune(const char *run_dir, const char *run_id, int64_t keep);
 /* The lowest loss of an evaluation among this run's checkpoints. NaN: none holds one. */
 double checkpoint_best_loss(const char *run_dir, const char *run_id);
 
+/* Make the model that of the weights in a checkpoint, for use without further training: under freeze.head
+ * alone the head has a table of its own if layers were frozen. */
+enum status checkpoint_untie(const char *dir, struct model *model, struct err *err);
+
 /* Read the manifest only: the run's progress, and whether the model is the job's. state: check
- * optimizer and seed too, which a resumed run needs. ERR_INPUT if they differ. */
+ * optimizer and seed too, which a resumed run needs; the model is then that of the run's frozen layers
+ * (model_at()). ERR_INPUT if they differ. */
 enum status checkpoint_peek(const char *dir, const struct job *job, bool state,
                             struct progress *progress, struct err *err);
 

@@ -193,7 +193,7 @@ static struct json *describe(const struct checkpoint_state *state, int num_ranks
     json_add_int(root, "seed", (int64_t)job->train.seed);
     if (state->db && realpath(state->db, db))
         json_add_string(root, "db", db);
-    add_model(root, &job->model, &state->data);
+    add_model(root, model_at(&job->model, progress->num_frozen_layers), &state->data);
     json_add_parsed(root, "job", job->json);
     return root;
 }

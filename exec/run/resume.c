@@ -167,6 +167,8 @@ enum status resume_job(const struct job_ask *ask, struct job *job, char **differ
         rc = recorded_job(kept, ask->evaluates ? &set : &none, &recorded, err);
     if (rc == OK && kept)
         rc = compare_jobs(&recorded, job, differences, &count, err);
+    if (rc == OK && ask->evaluates && ask->checkpoint && !ask->weights_only)
+        rc = checkpoint_untie(ask->checkpoint, &job->model, err);
     if (rc == OK && count > 0 && !ask->override && !ask->evaluates) {
         rc = err_set(err, ERR_INPUT, "the job differs from the one that the run recorded in %d %s",
                      count, count == 1 ? "value" : "values");

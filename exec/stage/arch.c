@@ -198,6 +198,13 @@ static void table_spec(const struct model *m, const struct arch *a, struct item_
     spec->block_elems[block] += (int64_t)(a->table_rows - m->vocab) * a->hidden;
 }
 
+const char *arch_table_name(const struct arch *a)
+{
+    return a->family == FAMILY_GPT    ? "transformer.wte.weight"
+           : a->family == FAMILY_BERT ? "bert.embeddings.word_embeddings.weight"
+                                      : "model.embed_tokens.weight";
+}
+
 static void embedding_spec(const struct model *m, const struct arch *a, struct item_spec *spec)
 {
     const int64_t h = a->hidden;
@@ -212,17 +219,17 @@ static void embedding_spec(const struct model *m, const struct arch *a, struct i
                "vit.embeddings.patch_embeddings.projection.bias");
         break;
     case FAMILY_BERT:
-        table_spec(m, a, spec, WORD, "bert.embeddings.word_embeddings.weight");
+        table_spec(m, a, spec, WORD, arch_table_name(a));
         tensor(spec, WORD_POS, std, 0.0f, SHAPE(m->max_seq, h),
                "bert.embeddings.position_embeddings.weight");
         tensor(spec, TYPE, std, 0.0f, SHAPE(2, h), "bert.embeddings.token_type_embeddings.weight");
         norm_pair(spec, EMB_G, h, "bert.embeddings.LayerNorm");
         break;
     case FAMILY_LLAMA:
-        table_spec(m, a, spec, WORD, "model.embed_tokens.weight");
+        table_spec(m, a, spec, WORD, arch_table_name(a));
         break;
     default:
-        table_spec(m, a, spec, WORD, "transformer.wte.weight");
+        table_spec(m, a, spec, WORD, arch_table_name(a));
         tensor(spec, WORD_POS, std, 0.0f, SHAPE(m->max_seq, h), "transformer.wpe.weight");
         break;
     }
@@ -409,9 +416,8 @@ static void head_spec(const struct model *m, const struct arch *a, struct item_s
     }
     if (a->task == TASK_MLM || a->task == TASK_CAUSAL_LM) {
         table_spec(m, a, spec, HEAD_TABLE,
-                   a->family == FAMILY_GPT    ? "transformer.wte.weight"
-                   : a->family == FAMILY_BERT ? "bert.embeddings.word_embeddings.weight"
-                   : m->tied_head             ? "model.embed_tokens.weight"
+                   m->tied_head               ? arch_table_name(a)
+                   : a->family == FAMILY_BERT ? "cls.predictions.decoder.weight"
                                               : "lm_head.weight");
         spec->tied = m->tied_head;
     }

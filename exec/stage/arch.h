@@ -107,6 +107,9 @@ struct adapter {
     int64_t column, stride; /* the first column of its part of y; elements between rows of y */
 };
 
+/* The name of a text model's token table; static. */
+const char *arch_table_name(const struct arch *arch);
+
 /* List the adapters of an item; returns their number, 0 without train.lora. */
 int adapters_of(const struct model *model, int item, struct adapter list[LORA_PRODUCTS]);
 

@@ -126,6 +126,8 @@ void params_wire(struct stage *stage)
             memcpy(p->name, ts->name, sizeof p->name);
             memcpy(p->shape, ts->shape, sizeof p->shape);
             p->tied_copy = copy;
+            if (stage->spec.model->was_tied && l->kind == ITEM_HEAD && ts->block == HEAD_TABLE)
+                p->began_as = arch_table_name(&stage->arch);
             p->frozen = l->frozen || (copy && table_frozen) ||
                         in_base(stage->spec.model, l->item, ts->block);
             const int64_t offset = first[ts->block] + ts->offset;
@@ -260,9 +262,10 @@ enum status stage_init_weights(struct stage *stage, uint64_t seed, struct err *e
             float *host = malloc((size_t)p->num_elems * sizeof *host);
             if (!host)
                 return err_nomem(err);
-            /* The head's copy draws the same numbers as item 0, tensor 0. */
-            const uint64_t key = p->tied_copy ? rng_key(seed, 0, 0, 0)
-                                              : rng_key(seed, (uint64_t)p->item, (uint64_t)t, 0);
+            /* The head's copy, or own table, draws the same numbers as item 0, tensor 0. */
+            const uint64_t key = p->tied_copy || p->began_as
+                                     ? rng_key(seed, 0, 0, 0)
+                                     : rng_key(seed, (uint64_t)p->item, (uint64_t)t, 0);
 #pragma omp parallel for schedule(static) num_threads(be->threads)
             for (int64_t e = 0; e < p->num_elems; e++)
                 host[e] =

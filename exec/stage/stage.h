@@ -177,6 +177,8 @@ struct param {
      * frozen. */
     float *state[STAGE_STATES];
     bool tied_copy; /* the head's copy of the token table, not a tensor of its own */
+    const char
+        *began_as; /* static; of a head's own table (freeze.head): the shared table's name; NULL */
 };
 /* The tensors of an item of the model, without memory and without a copy of a tied table: name,
  * item, shape, num_elems and frozen (beside adapters) of each, in the order in which a stage lists

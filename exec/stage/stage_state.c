@@ -49,7 +49,7 @@ int64_t stage_input_elems(const struct model *model, int item)
 
 bool stage_shares_table(const struct model *model)
 {
-    return model->task == TASK_MLM || (model->task == TASK_CAUSAL_LM && model->tied_head);
+    return model->tied_head && (model->task == TASK_MLM || model->task == TASK_CAUSAL_LM);
 }
 
 int stage_first_active(const struct stage *stage)

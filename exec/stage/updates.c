@@ -151,20 +151,28 @@ void stage_anneal(struct stage *stage, int end_item, double share)
     stage->anneal = share;
 }
 
+/* The shared token table, or the head's copy of it. */
+static bool is_table(const struct stage *stage, const struct param *p)
+{
+    return p->tied_copy || (stage->has_table && stage_shares_table(stage->spec.model) &&
+                            p->weight == stage->layers[0].w[WORD]);
+}
+
 /* Both copies of a tied table must take the same step, so the head's follows the embedding's
- * item. */
+ * item. A head that goes on alone does not anneal. */
 static double share_of_rate(const struct stage *stage, const struct param *p)
 {
+    if (stage->spec.model->untied && stage->anneal_end > 0 && is_table(stage, p))
+        return 1;
     return (p->tied_copy ? 0 : p->item) < stage->anneal_end ? stage->anneal : 1;
 }
 
 static bool is_counted(const struct stage *stage, const struct param *p)
 {
-    const bool table = p->tied_copy || (stage->has_table && stage_shares_table(stage->spec.model) &&
-                                        p->weight == stage->layers[0].w[WORD]);
     if (!stage->counted)
         return true;
-    return table ? stage->table_counted : stage->counted[p->item - stage->spec.first_item];
+    return is_table(stage, p) ? stage->table_counted
+                              : stage->counted[p->item - stage->spec.first_item];
 }
 
 void stage_apf(struct stage *stage, const struct apf_rule *rule)

@@ -112,6 +112,8 @@ struct json *hf_config(const struct model *model, const struct hf_data *data)
                     : gpt ? "GPT2LMHeadModel"
                           : berts[model->task]);
     json_add_string(root, "torch_dtype", "float32");
+    if (!model->tied_head && (model->task == TASK_MLM || model->task == TASK_CAUSAL_LM))
+        json_add_bool(root, "tie_word_embeddings", false);
     if (gpt) {
         json_add_int(root, "n_embd", model->hidden);
         json_add_int(root, "n_layer", model->num_layers);

@@ -44,10 +44,10 @@ static const struct {
 };
 enum { NUM_SHARED = sizeof shared_names / sizeof *shared_names };
 
-/* Whether the model's head shares tensors: a decoder may have a head of its own. */
+/* Whether the model's head shares tensors: it may have a table of its own. */
 static bool shares(const struct model *model)
 {
-    return model->task == TASK_MLM || (model->task == TASK_CAUSAL_LM && model->tied_head);
+    return model->tied_head && (model->task == TASK_MLM || model->task == TASK_CAUSAL_LM);
 }
 
 static const char *shared_name(const struct model *model, const char *ours)
@@ -281,7 +281,9 @@ static enum status load_param(const struct weights *weights, const struct model 
     const struct tensor_info *info = &found.info;
     float *values, *from;
     enum status rc;
-    if (!hf_find(weights, model, param->name, &found) || info->num_elems != param->num_elems)
+    /* A run that begins with a frozen prefix: its head's own table begins as the file's shared one. */
+    const char *const name = model->tied_head && param->began_as ? param->began_as : param->name;
+    if (!hf_find(weights, model, name, &found) || info->num_elems != param->num_elems)
         return OK; /* it starts fresh, as hf_check() has reported */
     values = malloc((size_t)info->num_elems * 2 * sizeof *values + 1);
     if (!values)

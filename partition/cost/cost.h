@@ -104,6 +104,13 @@ struct setting {
     const struct cost *cost;
 };
 
+/* The setting of a plan with this many frozen layers: model_at(). */
+static inline struct setting setting_at(const struct setting *setting, int num_frozen_layers)
+{
+    return (struct setting){model_at(setting->model, num_frozen_layers), setting->cluster,
+                            setting->cost};
+}
+
 /* Times are the constants of ITEM_OPAQUE items (uniform and explicit models). item_ns() answers
  * ERR_INFEASIBLE for other kinds of items. */
 void cost_constant(struct cost *cost);

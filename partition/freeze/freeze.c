@@ -51,6 +51,7 @@ struct track {
     double log_norm, drift, path, streak;
 };
 
+const char *const freeze_head_names[] = {"frozen", "alone", NULL};
 const char *const freeze_policy_names[] = {
     "none",    "closed-form", "gradient-norm", "relative-change", "table",
     "plateau", "safe",        "timed",         "autofreeze",      "apf",

@@ -36,6 +36,13 @@ extern const char *const freeze_policy_names[]; /* by value, NULL-terminated */
 
 struct model;
 
+/* What a head does that shares the token table of the embedding, once the prefix takes the embedding. */
+enum freeze_head {
+    HEAD_FROZEN, /* it freezes with the table */
+    HEAD_ALONE,  /* it goes on with a table of its own, which begins as the shared one */
+};
+extern const char *const freeze_head_names[]; /* by value, NULL-terminated */
+
 struct freeze_spec {
     enum freeze_policy policy;
     double alpha;   /* (0, 1): one decision freezes at most this share of the active layers.
@@ -45,10 +52,11 @@ struct freeze_spec {
                        policy counts its epochs from there */
     int *table;     /* owned; F of policy epoch e at table[min(e, num_table - 1)] */
     int num_table;
-    double max_loss;  /* of safe: points of accuracy, or per cent of the loss; 0: freeze nothing */
-    bool record;      /* measure the evidence of all prefixes (partition/freeze/evidence.h) */
-    int64_t probe;    /* test samples that evidence is measured on; 0: as many as cost little */
-    bool anneal;      /* layers that the next turn freezes train with a rate that falls to 0 */
+    double max_loss; /* of safe: points of accuracy, or per cent of the loss; 0: freeze nothing */
+    bool record;     /* measure the evidence of all prefixes (partition/freeze/evidence.h) */
+    int64_t probe;   /* test samples that evidence is measured on; 0: as many as cost little */
+    bool anneal;     /* layers that the next turn freezes train with a rate that falls to 0 */
+    enum freeze_head head;
     double max_share; /* 0..1: of each stage, mean over the micro-batches; 0: no shares */
     enum freeze_choice choice;
     bool rescale;        /* an item's gradient is divided by the samples counted for it */

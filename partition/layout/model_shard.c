@@ -274,6 +274,7 @@ enum status model_shard(const struct model *whole, int tensor, bool sequence_par
     THEN(model_copy(whole, &got, err));
     if (rc != OK)
         return rc;
+    model_drop_untied(&got); /* setting_at() has chosen before */
     if (tensor > 1) {
         got.tensor = tensor;
         got.sequence_parallel = sequence_parallel;

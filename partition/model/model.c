@@ -351,12 +351,13 @@ out:
 enum status model_copy(const struct model *src, struct model *dst, struct err *err)
 {
     struct model got = *src;
+    got.untied = src->untied ? calloc(1, sizeof *got.untied) : NULL;
     got.items = malloc((size_t)src->num_items * sizeof *got.items + 1);
     got.skips = src->num_skips ? malloc((size_t)src->num_skips * sizeof *got.skips) : NULL;
     got.times = src->num_times ? calloc((size_t)src->num_times, sizeof *got.times) : NULL;
     got.pieces = src->num_pieces ? malloc((size_t)src->num_pieces * sizeof *got.pieces) : NULL;
     bool whole = got.items && (got.skips || !src->num_skips) && (got.times || !src->num_times) &&
-                 (got.pieces || !src->num_pieces);
+                 (got.pieces || !src->num_pieces) && (got.untied || !src->untied);
     for (int t = 0; t < src->num_times && whole; t++) {
         const size_t size = (size_t)src->times[t].num_rows * sizeof *src->times[t].rows;
         got.times[t] = src->times[t];
@@ -365,6 +366,8 @@ enum status model_copy(const struct model *src, struct model *dst, struct err *e
         if (whole)
             memcpy(got.times[t].rows, src->times[t].rows, size);
     }
+    if (whole && src->untied)
+        whole = model_copy(src->untied, got.untied, err) == OK;
     if (!whole) {
         model_clear(&got);
         return err_nomem(err);
@@ -379,8 +382,43 @@ enum status model_copy(const struct model *src, struct model *dst, struct err *e
     return OK;
 }
 
+void model_untie(struct model *model)
+{
+    struct item *head = &model->items[model->num_items - 1];
+    if (head->tied_params == 0)
+        return;
+    head->params += head->tied_params; /* model_check_totals() has added them up */
+    head->tied_params = 0;
+    model->tied_head = false;
+    model->was_tied = true;
+}
+
+enum status model_let_head_go_on(struct model *model, struct err *err)
+{
+    if (model->items[model->num_items - 1].tied_params == 0 || model->lora.rank > 0)
+        return OK;
+    struct model *untied = calloc(1, sizeof *untied);
+    enum status rc = untied ? model_copy(model, untied, err) : err_nomem(err);
+    if (rc != OK) {
+        free(untied);
+        return rc;
+    }
+    model_untie(untied);
+    model->untied = untied;
+    return OK;
+}
+
+void model_drop_untied(struct model *model)
+{
+    if (model->untied)
+        model_clear(model->untied);
+    free(model->untied);
+    model->untied = NULL;
+}
+
 void model_clear(struct model *model)
 {
+    model_drop_untied(model);
     for (int t = 0; t < model->num_times && model->times; t++)
         free(model->times[t].rows);
     free(model->times);

@@ -277,6 +277,10 @@ struct model {
     bool rope;                   /* rotary positions in place of a table */
     bool qkv_bias;               /* the linears of queries, keys and values have a bias */
     bool tied_head;              /* the head uses the token table of the embedding */
+    bool was_tied;               /* model_untie() has given the head a table of its own */
+    /* Owned. NULL: the prefix takes no table from the head, or the table freezes with the prefix for
+     * both. Otherwise the model of plans with a frozen prefix: model_at(). */
+    struct model *untied;
     /* Latent attention (DeepSeek-V2, section 2.1): keys and values of all heads come from kv_rank
      * numbers of a token, and queries from q_rank unless that is 0. A head of queries and keys has
      * head_dim numbers and rope_dim more with positions; one of values has v_dim. kv_rank 0: no
@@ -423,6 +427,18 @@ enum status model_add_times(struct model *model, int item, const char *kind,
                             const struct time_row *rows, int num_rows, struct err *err);
 /* The item's table for a kind; NULL: none. */
 const struct time_table *model_time_table(const struct model *model, int item, const char *kind);
+
+/* Give the head a table of its own: it had that of the embedding. No effect on other models. */
+void model_untie(struct model *model);
+/* Make model->untied, an untied copy, for freeze.head alone. Call it when everything else of the model is
+ * set. No effect without a shared table, or with adapters, where the table trains for neither. */
+enum status model_let_head_go_on(struct model *model, struct err *err);
+void model_drop_untied(struct model *model);
+/* The model of a plan with this many frozen layers. */
+static inline const struct model *model_at(const struct model *model, int num_frozen_layers)
+{
+    return num_frozen_layers > 0 && model->untied ? model->untied : model;
+}
 
 /* Deep copy into zeroed *dst. */
 enum status model_copy(const struct model *src, struct model *dst, struct err *err);

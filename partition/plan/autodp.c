@@ -265,6 +265,8 @@ enum status transition_build(const struct model *model, const struct cluster *cl
                              const struct plan *old, const struct plan *new_plan,
                              struct transition *transition, struct err *err)
 {
+    /* A head that gets a table of its own has it from the last stage, which had the shared one. */
+    model = model_at(model, new_plan->num_frozen_layers);
     struct mover m = {
         .model = model, .cluster = cluster, .old = old, .new_plan = new_plan, .err = err};
     enum status rc = mover_init(&m);
@@ -503,7 +505,8 @@ enum status autodp_keep_devices(const struct model *model, const struct cluster 
         rc = err_nomem(err);
         goto out;
     }
-    rc = fill_lacks(&keep, model, ranks, ranks + model->num_items, err);
+    rc = fill_lacks(&keep, model_at(model, plan->num_frozen_layers), ranks,
+                    ranks + model->num_items, err);
     if (rc != OK)
         goto out;
     for (int a = 0; a < N; a++)

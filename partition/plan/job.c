@@ -176,6 +176,22 @@ static enum status check_pipeline(const struct job *job, struct err *err)
     return rc;
 }
 
+/* A head that has left the embedding does not go back to its table. */
+static enum status check_head(const struct job *job, struct err *err)
+{
+    const struct freeze_spec *spec = &job->freeze;
+    bool falls = false;
+    for (int e = 1; spec->policy == FREEZE_TABLE && e < spec->num_table; e++)
+        falls = falls || spec->table[e] < spec->table[e - 1];
+    if (spec->policy != FREEZE_SAFE && !falls && !spec->record)
+        return OK;
+    return err_set(err, ERR_INPUT, "%s: freeze.head alone cannot be combined with %s",
+                   source_of(job),
+                   falls                         ? "a freeze.table that goes down"
+                   : spec->policy == FREEZE_SAFE ? "freeze.policy safe, which may undo a freeze"
+                                                 : "freeze.record");
+}
+
 static enum status check_freeze(const struct job *job, struct err *err)
 {
     const struct freeze_spec *spec = &job->freeze;
@@ -198,7 +214,7 @@ static enum status check_freeze(const struct job *job, struct err *err)
                            "%s: freeze.norms[%lld][%lld] must be at least 0, got %g",
                            source_of(job), (long long)(i / num_layers), (long long)(i % num_layers),
                            job->norms[i]);
-    return OK;
+    return job->model.untied ? check_head(job, err) : OK;
 }
 
 enum status job_check(const struct job *job, struct err *err)

@@ -279,6 +279,8 @@ static const struct member job_members[] = {
         .init = "0: 256; safe: as many as cost 2 % of the step time"),
     BOOL("freeze.anneal", freeze.anneal, "layers that the next turn freezes train with a rate that falls to 0; "
         "closed-form and table", .init = "false"),
+    NAME("freeze.head", freeze.head, "a head that shares the token table of a frozen embedding; alone: it goes on "
+        "with a table of its own", .names = freeze_head_names, .init = "frozen"),
     REAL("freeze.max_share", freeze.max_share,
         "mean share of a stage's weight-gradient time that the backwards of a step may leave out, where the pipeline "
         "waits for it, under any policy", .max = 1, .init = "0; timed: 1/2, or with freeze.max_loss what that allows"),

@@ -48,7 +48,7 @@ static bool greedy(const struct job *job)
 void planner_from_job(const struct job *job, const struct setting *setting, int num_frozen_layers,
                       struct planner_problem *problem, struct planner_options *options)
 {
-    *problem = (struct planner_problem){.setting = *setting,
+    *problem = (struct planner_problem){.setting = setting_at(setting, num_frozen_layers),
                                         .batch_mode = job->train.batch_mode,
                                         .batch = job->train.batch,
                                         .num_frozen_layers = num_frozen_layers,

@@ -169,10 +169,11 @@ static enum status check_division(const struct model *model, const struct plan *
     return OK;
 }
 
-enum status workload_build_at(const struct setting *setting, const struct plan *plan,
+enum status workload_build_at(const struct setting *job_setting, const struct plan *plan,
                               const int *rank_of_stage, const struct sites *sites,
                               struct stage_memo *memo, struct workload *workload, struct err *err)
 {
+    const struct setting at = setting_at(job_setting, plan->num_frozen_layers), *setting = &at;
     struct tensor_group *group;
     enum status rc = tensor_group_new(setting, &plan->layout, &group, err);
     if (rc != OK)
@@ -252,7 +253,8 @@ enum status workload_set_distances(const struct setting *setting, const struct p
 static struct builder builder_again(const struct setting *setting, const struct plan *plan,
                                     const struct workload *w, struct err *err)
 {
-    const struct setting own = workload_setting(w, setting);
+    const struct setting at = setting_at(setting, plan->num_frozen_layers);
+    const struct setting own = workload_setting(w, &at);
     return (struct builder){.model = own.model,
                             .cluster = own.cluster,
                             .cost = own.cost,

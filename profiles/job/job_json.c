@@ -254,7 +254,7 @@ static enum status read_setting(const struct json *root, const char *what, const
         behind_trains = behind_trains || !model_item_is_base(&job->model, i);
     if (job->freeze.min_active == 0 && !behind_trains)
         job->freeze.min_active = 1;
-    return OK;
+    return job->freeze.head == HEAD_ALONE ? model_let_head_go_on(&job->model, err) : OK;
 }
 
 /* A job that asks for freezing without naming a policy gets `safe`, for shares `timed`. */

@@ -377,7 +377,6 @@ static const struct config_rule {
     {" bert ", "position_embedding_type", " \"absolute\" null "},
     {" bert ", "type_vocab_size", " 2 "},
     {" vit deit swin ", "qkv_bias", " true "},
-    {" gpt2 ", "tie_word_embeddings", " true "},
     {" gpt2 ", "scale_attn_weights", " true "},
     {" gpt2 ", "scale_attn_by_inverse_layer_idx", " false null "},
     {" llama deepseek deepseek_v2 deepseek_v3 granite qwen3 qwen3_moe gemma gemma2 gemma3_text "
@@ -1360,17 +1359,11 @@ static enum status read_rest(const struct json *object, const char *file, struct
 {
     const char *type = json_string(json_get(object, "model_type"));
     const char *top_k = json_string(json_get(object, "topk_method"));
-    const struct json *tied = json_get(object, "tie_word_embeddings");
     switch (spec->family) {
     case FAMILY_VIT:
         return read_classes(object, file, &spec->classes, err);
     case FAMILY_BERT:
         spec->task = bert_task(object);
-        if (spec->task == TASK_MLM && tied && !json_true(tied))
-            return err_set(err, ERR_INPUT,
-                           "%s: tie_word_embeddings must be true for a masked language model, got "
-                           "false",
-                           file);
         return read_classes(object, file, &spec->classes, err);
     case FAMILY_GPT:
         return read_int(object, "n_inner", spec->hidden <= INT32_MAX / 4 ? 4 * spec->hidden : 0,
@@ -1460,17 +1453,21 @@ enum status model_from_config(const struct json *object, const char *file, int e
     if (elem_bytes)
         spec.elem_bytes = elem_bytes;
     rc = model_build(&spec, model, err);
-    if (rc == OK)
-        memcpy(model->note, note, sizeof note);
-    return rc;
+    if (rc != OK)
+        return rc;
+    memcpy(model->note, note, sizeof note);
+    const struct json *tied = json_get(object, "tie_word_embeddings");
+    if (tied && !json_true(tied) && (spec.family == FAMILY_GPT || spec.family == FAMILY_BERT)) {
+        model_untie(model); /* for decoders it is a key (TIED) */
+        model->was_tied = false;
+    }
+    return OK;
 }
 
-/* Whether a rule is about what weights mean, not about a head or about how a file is stored. The
- * file of the weights itself shows whether its tables are tied. */
+/* Whether a rule is about what weights mean, not about a head or about how a file is stored. */
 static bool is_of_weights(const char *key)
 {
-    return strcmp(key, "problem_type") != 0 && strcmp(key, "tie_word_embeddings") != 0 &&
-           strcmp(key, "quantization_config") != 0;
+    return strcmp(key, "problem_type") != 0 && strcmp(key, "quantization_config") != 0;
 }
 
 static bool same_rope(const struct rope *a, const struct rope *b)

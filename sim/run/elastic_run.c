@@ -265,7 +265,8 @@ static enum status simulate_step(struct runner *run, struct step_cost *step)
         plan.frozen = FROZEN_FIRST;
         plan.cache_write = true;
         if (step->from > 0) {
-            rc = view_init(&view, &run->job->model, &run->cost, step->from, run->err);
+            rc = view_init(&view, model_at(&run->job->model, frozen), &run->cost, step->from,
+                           run->err);
             on.setting.model = &view.model;
             on.setting.cost = &view.cost;
             shift_cut(&plan, -view.offset);

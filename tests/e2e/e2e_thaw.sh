@@ -163,4 +163,37 @@ for n in 1 2; do
 done
 verify "a tied table trains again" same_run gpt-1 gpt-2
 
+# A head that shares the table goes on alone with one of its own, which begins as the shared one.
+alone=(--set 'freeze.table=[0,0,1,4]' "${adamw[@]}" --set freeze.head=alone)
+train gpt alone-1 -n 1 --set cache.policy=off "${alone[@]}"
+train gpt alone-2 -n 2 --set 'elastic.stages=[2,2,1,2]' --set elastic.auto_dp=false --set cache.policy=on "${alone[@]}"
+verify "the head goes on alone to the same bits at K = 1 and 2, with and without a cache" same_run alone-1 alone-2
+train gpt alone-shared -n 1 "${alone[@]}" --set freeze.head=frozen
+goes_alone() { # the same run up to the freeze at step 4, another one behind it
+    [ "$(losses alone-1 | head -5)" = "$(losses alone-shared | head -5)" ] &&
+        [ "$(losses alone-1 | sed -n 6p)" != "$(losses alone-shared | sed -n 6p)" ]
+}
+verify "and differs from the shared head behind the first step after the freeze" goes_alone
+for at in 4 5; do # before the head has left, after it
+    train gpt alone-cut -n 2 --set 'elastic.stages=[2,2,2,2]' --set cache.policy=on "${alone[@]}" --steps $at
+    goes_on alone-cut 1 --override --set 'elastic.stages=[1]'
+    verify "a run that was stopped after $at steps goes on with the same bits" same_run alone-1 alone-cut
+    rm -rf "$tmp/alone-cut"
+done
+train gpt alone-first -n 2 --set 'elastic.stages=[2]' "${alone[@]}" --set 'freeze.table=[1]'
+train gpt shared-first -n 1 "${alone[@]}" --set 'freeze.table=[1]' --set freeze.head=frozen
+same_start() { [ "$(losses alone-first | head -1)" = "$(losses shared-first | head -1)" ] && ! same_run alone-first shared-first >/dev/null; }
+verify "in a run that begins with a frozen prefix the two tables begin as one" same_start
+evaluated() { # of a checkpoint, and of what is exported from it
+    "$elapse" eval "$tmp/alone-1" --json >"$tmp/eval.json" && "$elapse" export "$tmp/alone-1" -o "$tmp/hf" >"$tmp/out" &&
+        "$elapse" eval "$tmp/hf" "$tmp/gpt.json" --set model="$tmp/hf/config.json" --set model.seq=12 --json >"$tmp/hf.json" || return
+    local want got
+    want=$(value alone-1 eval_loss)
+    for got in eval hf; do grep -q "\"eval_loss\":[[:space:]]*$want" "$tmp/$got.json" || { cat "$tmp/$got.json"; return 1; }; done
+}
+verify "eval and export know the head by its own table" evaluated
+train gpt alone-anneal-1 -n 1 "${alone[@]}" --set freeze.anneal=true
+train gpt alone-anneal-2 -n 2 --set 'elastic.stages=[2]' "${alone[@]}" --set freeze.anneal=true
+verify "a table that the head takes along does not anneal, at K = 1 and 2" same_run alone-anneal-1 alone-anneal-2
+
 finish

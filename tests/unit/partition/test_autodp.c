@@ -119,7 +119,7 @@ static int holds(const struct plan *plan, const struct model *model, int d, int 
 static void transition_build__moves_exactly_what_is_lacking(void **state)
 {
     (void)state;
-    int copies = 0;
+    int copies = 0, alone = 0;
     for (int trial = 0; trial < 400; trial++) {
         random_state = (uint64_t)trial + 99;
         struct cluster c;
@@ -144,6 +144,11 @@ static void transition_build__moves_exactly_what_is_lacking(void **state)
                   F1 ? (enum frozen_placement)random_between(FROZEN_FIRST, FROZEN_CACHED)
                      : FROZEN_NONE,
                   &fresh);
+        /* A head that goes on alone takes the table with it, with the state, from the last stage. */
+        if (random_between(0, 1))
+            assert_int_equal(model_let_head_go_on(&model, NULL), OK);
+        const struct model *run = model_at(&model, F1);
+        alone += run != &model && F0 == 0;
         assert_int_equal(transition_build(&model, &c, &old, &fresh, &got, NULL), OK);
         int64_t bytes = 0, count = 0, inside = 0;
         int moved = 0;
@@ -167,7 +172,7 @@ static void transition_build__moves_exactly_what_is_lacking(void **state)
                     if (!lacks)
                         continue;
                     const struct transfer *t = &got.transfers[found];
-                    assert_int_equal(t->bytes, model.items[item].params * (bit ? 8 : 4));
+                    assert_int_equal(t->bytes, run->items[item].params * (bit ? 8 : 4));
                     /* the source owns it, and no owner is nearer */
                     assert_true(holds(&old, &model, t->from, item) != 0);
                     bool near = c.devices[t->from].node == c.devices[d].node;
@@ -181,7 +186,7 @@ static void transition_build__moves_exactly_what_is_lacking(void **state)
                 }
             }
             /* the last stage's copy of a tied table, where neither table nor copy has been */
-            const int copy = model.items[n - 1].tied_params > 0 && fresh.first_item[K1 - 1] > 0 &&
+            const int copy = run->items[n - 1].tied_params > 0 && fresh.first_item[K1 - 1] > 0 &&
                                      holds(&fresh, &model, d, n - 1) &&
                                      !holds(&old, &model, d, n - 1) && !holds(&old, &model, d, 0)
                                  ? F1 > 0 ? 1 : 3
@@ -218,7 +223,7 @@ static void transition_build__moves_exactly_what_is_lacking(void **state)
         model_clear(&model);
         cluster_clear(&c);
     }
-    assert_true(copies > 20);
+    assert_true(copies > 20 && alone > 20);
 }
 
 static void transition_build__takes_the_busiest_link(void **state)

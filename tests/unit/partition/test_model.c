@@ -188,6 +188,56 @@ static void gpt__shares_the_token_table_with_its_head(void **state)
     model_clear(&m);
 }
 
+/* Under freeze.head alone: the model of F > 0 is one in which the head has the table as its own. */
+static void model_at__has_a_head_of_its_own_once_layers_are_frozen(void **state)
+{
+    static const struct {
+        const char *model;
+        int64_t own; /* parameters of the head beside the table */
+        int64_t table;
+    } cases[] = {
+        {"gpt2",                                                               0,                       50257 * 768},
+        {"bert-base:task=mlm",                                                 768 * 770 + 768 + 30522, 30522 * 768},
+        {"llama:layers=2,hidden=32,heads=2,mlp=64,vocab=50,seq=8,tied_head=1", 0,                       50 * 32    },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct model m = parse(cases[i].model), copy = {0};
+        const int last = m.num_items - 1;
+        assert_ptr_equal(model_at(&m, 1), &m);
+        assert_int_equal(model_let_head_go_on(&m, NULL), OK);
+        assert_int_equal(model_copy(&m, &copy, NULL), OK);
+        const struct model *at[] = {model_at(&m, 2), model_at(&copy, 2)};
+        assert_ptr_equal(model_at(&m, 0), &m);
+        assert_ptr_not_equal(at[0], at[1]);
+        for (int k = 0; k < 2; k++) {
+            assert_int_equal(at[k]->items[last].params, cases[i].own + cases[i].table);
+            assert_int_equal(at[k]->items[last].tied_params, 0);
+            assert_false(at[k]->tied_head);
+            assert_int_equal(model_total_params(at[k]), model_total_params(&m) + cases[i].table);
+            assert_ptr_equal(model_at(at[k], 1), at[k]);
+        }
+        assert_int_equal(m.items[last].tied_params, cases[i].table);
+        for (int n = 0;; n++) {
+            struct model again = parse(cases[i].model);
+            fail_malloc_after(n);
+            const enum status rc = model_let_head_go_on(&again, NULL);
+            const bool done = fail_malloc_done();
+            assert_int_equal(rc, done ? OK : ERR_NOMEM);
+            assert_int_equal(again.untied != NULL, done);
+            model_clear(&again);
+            if (done)
+                break;
+        }
+        model_clear(&m);
+        model_clear(&copy);
+    }
+    struct model vit = parse("vit-b16");
+    assert_int_equal(model_let_head_go_on(&vit, NULL), OK);
+    assert_ptr_equal(model_at(&vit, 12), &vit);
+    model_clear(&vit);
+}
+
 static void frozen_items__are_the_embedding_and_two_per_layer(void **state)
 {
     static const char *const names[] = {"vit-b16", "bert-base:task=qa", "gpt2"};
@@ -454,6 +504,7 @@ int main(void)
         cmocka_unit_test(stash__of_a_vit_b_layer_is_near_the_measured_15_1_mb),
         cmocka_unit_test(act__is_the_published_cache_item),
         cmocka_unit_test(gpt__shares_the_token_table_with_its_head),
+        cmocka_unit_test(model_at__has_a_head_of_its_own_once_layers_are_frozen),
         cmocka_unit_test(frozen_items__are_the_embedding_and_two_per_layer),
         cmocka_unit_test(uniform__has_one_item_a_layer_with_its_constants),
         cmocka_unit_test(unet_skips__join_block_i_to_block_l_minus_1_minus_i),

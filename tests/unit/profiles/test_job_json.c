@@ -330,7 +330,8 @@ static void job_load__names_file_key_value_and_limit_when_refusing(void **state)
     refuses(
         "freeze.alfa=1", ERR_INPUT, "--set: unknown key 'freeze.alfa', nearest is 'freeze.alpha'",
         "valid keys of freeze: policy alpha max_loss min_active warmup every_steps record probe "
-        "anneal max_share choice rescale apf_every apf_threshold apf_decay table norms evidence");
+        "anneal head max_share choice rescale apf_every apf_threshold apf_decay table norms "
+        "evidence");
     refuses("pipelin.num_stages=1", ERR_INPUT,
             "--set: unknown key 'pipelin.num_stages', nearest is 'pipeline.num_stages'", NULL);
     refuses("pipeline.num_stages=0", ERR_INPUT,
@@ -761,35 +762,32 @@ static void model_load__refuses_keys_of_another_computation(void **state)
     static const struct {
         const char *type, *extra, *named;
     } cases[] = {
-        {"gpt2",        "\"tie_word_embeddings\":false",                                         "tie_word_embeddings must be true, got false"},
-        {"gpt2",        "\"scale_attn_weights\":false",                                          "scale_attn_weights must be true"            },
+        {"gpt2",        "\"scale_attn_weights\":false",                           "scale_attn_weights must be true"            },
         {"gpt2",        "\"scale_attn_by_inverse_layer_idx\":true",
-         "scale_attn_by_inverse_layer_idx must be false"                                                                                      },
-        {"gpt2",        "\"add_cross_attention\":true",                                          "add_cross_attention must be false"          },
-        {"gpt2",        "\"activation_function\":\"relu\"",                                      "activation_function must be gelu_new"       },
+         "scale_attn_by_inverse_layer_idx must be false"                                                                       },
+        {"gpt2",        "\"add_cross_attention\":true",                           "add_cross_attention must be false"          },
+        {"gpt2",        "\"activation_function\":\"relu\"",                       "activation_function must be gelu_new"       },
         {"gpt2",        "\"architectures\":[\"GPT2ForSequenceClassification\"]",
-         "architectures must be one of GPT2LMHeadModel"                                                                                       },
-        {"gpt2",        "\"architectures\":[\"GPT2DoubleHeadsModel\"]",                          "got 'GPT2DoubleHeadsModel'"                 },
-        {"gpt2",        "\"layer_norm_epsilon\":0",                                              "layer_norm_epsilon must be a number above 0"},
-        {"bert",        "\"type_vocab_size\":16",                                                "type_vocab_size must be 2, got 16"          },
+         "architectures must be one of GPT2LMHeadModel"                                                                        },
+        {"gpt2",        "\"architectures\":[\"GPT2DoubleHeadsModel\"]",           "got 'GPT2DoubleHeadsModel'"                 },
+        {"gpt2",        "\"layer_norm_epsilon\":0",                               "layer_norm_epsilon must be a number above 0"},
+        {"bert",        "\"type_vocab_size\":16",                                 "type_vocab_size must be 2, got 16"          },
         {"bert",        "\"position_embedding_type\":\"relative_key\"",
-         "position_embedding_type must be \"absolute\""                                                                                       },
-        {"bert",        "\"is_decoder\":true",                                                   "is_decoder must be false"                   },
+         "position_embedding_type must be \"absolute\""                                                                        },
+        {"bert",        "\"is_decoder\":true",                                    "is_decoder must be false"                   },
         {"bert",        "\"architectures\":[\"BertForTokenClassification\"]",
-         "got 'BertForTokenClassification'"                                                                                                   },
-        {"bert",        "\"architectures\":[\"BertLMHeadModel\"]",                               "got 'BertLMHeadModel'"                      },
-        {"bert",        "\"problem_type\":\"regression\"",                                       "problem_type must be"                       },
-        {"bert",        "\"pruned_heads\":{\"0\":[1]}",                                          "pruned_heads must be {}"                    },
-        {"bert",        "\"architectures\":[\"BertForMaskedLM\"],\"tie_word_embeddings\":false",
-         "tie_word_embeddings must be true for a masked"                                                                                      },
-        {"vit",         "\"qkv_bias\":false",                                                    "qkv_bias must be true, got false"           },
+         "got 'BertForTokenClassification'"                                                                                    },
+        {"bert",        "\"architectures\":[\"BertLMHeadModel\"]",                "got 'BertLMHeadModel'"                      },
+        {"bert",        "\"problem_type\":\"regression\"",                        "problem_type must be"                       },
+        {"bert",        "\"pruned_heads\":{\"0\":[1]}",                           "pruned_heads must be {}"                    },
+        {"vit",         "\"qkv_bias\":false",                                     "qkv_bias must be true, got false"           },
         {"vit",         "\"architectures\":[\"ViTForMaskedImageModeling\"]",
-         "got 'ViTForMaskedImageModeling'"                                                                                                    },
-        {"llama",       "\"mlp_bias\":true",                                                     "mlp_bias must be false, got true"           },
-        {"llama",       "\"attention_bias\":true",                                               "attention_bias must be false, got true"     },
+         "got 'ViTForMaskedImageModeling'"                                                                                     },
+        {"llama",       "\"mlp_bias\":true",                                      "mlp_bias must be false, got true"           },
+        {"llama",       "\"attention_bias\":true",                                "attention_bias must be false, got true"     },
         {"llama",       "\"architectures\":[\"LlamaForSequenceClassification\"]",
-         "architectures must be a ...ForCausalLM"                                                                                             },
-        {"deepseek_v3", "\"moe_layer_freq\":2",                                                  "moe_layer_freq must be 1, got 2"            },
+         "architectures must be a ...ForCausalLM"                                                                              },
+        {"deepseek_v3", "\"moe_layer_freq\":2",                                   "moe_layer_freq must be 1, got 2"            },
     };
     char text[256];
     (void)state;
@@ -800,6 +798,57 @@ static void model_load__refuses_keys_of_another_computation(void **state)
         if (model_load(file_with("config.json", text), &model, &err) != ERR_INPUT ||
             !strstr(err.msg, cases[i].named))
             fail_msg("%s: '%s', not '%s'", text, err.msg, cases[i].named);
+    }
+}
+
+static void model_load__reads_a_head_with_a_table_of_its_own(void **state)
+{
+    static const char *const types[] = {"gpt2", "bert"};
+    static const int64_t tables[] = {50257 * 768, 30522 * 768};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct model model[2] = {0};
+        for (int own = 0; own < 2; own++) {
+            char text[160];
+            snprintf(text, sizeof text, "{\"model_type\":\"%s\"%s%s}", types[i],
+                     i ? ",\"architectures\":[\"BertForMaskedLM\"]" : "",
+                     own ? ",\"tie_word_embeddings\":false" : "");
+            assert_int_equal(model_load(file_with("config.json", text), &model[own], NULL), OK);
+        }
+        assert_true(model[0].tied_head && !model[1].tied_head);
+        assert_int_equal(model_total_params(&model[1]), model_total_params(&model[0]) + tables[i]);
+        model_clear(&model[0]);
+        model_clear(&model[1]);
+    }
+}
+
+/* A head that goes on alone does not go back, and is no part of the evidence. */
+static void job_load__refuses_a_head_alone_that_might_go_back(void **state)
+{
+    static const struct {
+        const char *freeze, *named;
+    } cases[] = {
+        {"\"policy\":\"table\",\"table\":[0,2,2]", NULL                                         },
+        {"\"policy\":\"table\",\"table\":[0,2,1]", "a freeze.table that goes down"              },
+        {"\"policy\":\"safe\"",                    "freeze.policy safe, which may undo a freeze"},
+        {"\"policy\":\"plateau\",\"record\":true", "freeze.record"                              },
+    };
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        const bool tied = i % 2 == 0;
+        const char *named = tied ? cases[i / 2].named : NULL; /* without a shared table no effect */
+        struct job job = {0};
+        struct err err = {0};
+        char text[256];
+        snprintf(text, sizeof text,
+                 "{\"name\":\"j\",\"model\":\"%s\",\"freeze\":{\"head\":\"alone\",%s}}",
+                 tied ? "gpt2" : "vit-b16", cases[i / 2].freeze);
+        const enum status rc = job_load(file_with("job.json", text), NULL, 0, &job, &err);
+        if (rc != (named ? ERR_INPUT : OK) || (named && !strstr(err.msg, named)))
+            fail_msg("%s: %s", text, err.msg);
+        if (!named)
+            assert_int_equal(model_at(&job.model, 1) != &job.model, tied);
+        job_clear(&job);
     }
 }
 
@@ -1344,6 +1393,8 @@ int main(void)
         cmocka_unit_test(model_load__reads_hugging_face_configs),
         cmocka_unit_test(model_load__takes_the_length_of_a_sample_beside_a_config),
         cmocka_unit_test(model_load__refuses_keys_of_another_computation),
+        cmocka_unit_test(model_load__reads_a_head_with_a_table_of_its_own),
+        cmocka_unit_test(job_load__refuses_a_head_alone_that_might_go_back),
         cmocka_unit_test(model_load__honours_or_notes_the_other_keys),
         cmocka_unit_test(job_load__gives_a_config_the_dtype_of_the_job),
         cmocka_unit_test(job_load__has_one_dtype_for_model_and_job),
