@@ -50,7 +50,7 @@ enum status measured_row_simulate(const struct measured_rows *rows, struct measu
     query.factors = factors;
     cost_handle_clear(&a->cost);
     enum status rc = cost_choose_for(rows->db_path, &a->model, &a->cluster, &query, &a->cost, err);
-    return rc == OK ? step_answer_simulate(a, &options, err) : rc;
+    return rc == OK ? step_answer_simulate(a, &options, NULL, err) : rc;
 }
 
 /* Simulate a complete row with uncalibrated costs, and count it. It ran, so its memory sufficed. */

@@ -338,7 +338,8 @@ enum status plan_for_sim(const void *ctx, const struct job *job, const struct co
                          struct err *err)
 {
     struct plan_judge engine = {
-        .setting = {&job->model, &job->cluster, cost}
+        .setting = {&job->model, &job->cluster, cost},
+        .keep = ((const struct plan_time *)ctx)->keep
     };
     const struct plan_search plain = {.quiet = true, .unshared = true, .fills = true},
                              judged = {.quiet = true};

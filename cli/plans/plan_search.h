@@ -18,6 +18,7 @@
  * on no clock. */
 struct plan_time {
     int64_t budget_ns, deadline_ns, max_looks;
+    struct judged_step *keep; /* as in struct plan_judge; plan_for_sim() alone keeps a step */
 };
 #define PLAN_TIME ((struct plan_time){.budget_ns = PLAN_BUDGET_NS})
 

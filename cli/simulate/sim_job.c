@@ -82,11 +82,13 @@ static enum status plan_ample(const struct step_request *q, const struct job *jo
                               const struct cost *cost, struct plan *plan, struct searched *searched)
 {
     struct job ample = *job; /* borrows all but the cluster */
+    struct step_request own = *q;
+    own.time.keep = NULL;
     ample.cluster = (struct cluster){0};
     enum status rc = cluster_copy(&job->cluster, &ample.cluster, NULL);
     for (int d = 0; rc == OK && d < ample.cluster.num_devices; d++)
         ample.cluster.devices[d].mem_bytes = INT64_MAX;
-    THEN(plan_step(q, &ample, cost, plan, searched, NULL));
+    THEN(plan_step(&own, &ample, cost, plan, searched, NULL));
     cluster_clear(&ample.cluster);
     return rc;
 }
@@ -152,6 +154,9 @@ enum status sim_step_of_job(const struct step_request *request, const struct job
                             struct plan *given, struct step_answer *a, struct err *err)
 {
     struct job placed = *job; /* borrows everything */
+    struct judged_step judged = {0};
+    struct step_request own = *request;
+    own.time.keep = request->stragglers_text || request->slow_links_text ? NULL : &judged;
     if (request->frozen != FROZEN_NONE) {
         placed.pipeline.frozen = request->frozen;
         placed.pipeline.frozen_auto = false;
@@ -173,7 +178,7 @@ enum status sim_step_of_job(const struct step_request *request, const struct job
         a->plan = *given;
         *given = (struct plan){0};
     } else {
-        THEN(find_plan(request, &placed, a, err));
+        THEN(find_plan(&own, &placed, a, err));
     }
     const struct setting setting = {&a->model, &a->cluster, &a->cost.cost};
     if (request->order)
@@ -184,7 +189,8 @@ enum status sim_step_of_job(const struct step_request *request, const struct job
         THEN(plan_find_order(&setting, &a->plan, err));
     THEN(take_shares(request, job, &setting, &a->plan, err));
     THEN(cluster_slow(request, &a->cluster, err));
-    THEN(step_answer_simulate(a, &request->options, err));
+    THEN(step_answer_simulate(a, &request->options, &judged, err));
+    sim_result_clear(&judged.result);
     return rc;
 }
 

@@ -11,6 +11,7 @@
 #include "partition/plan/job.h"
 #include "partition/step/workload.h"
 #include "profiles/cost/profile_cost.h"
+#include "sim/run/plan_judge.h"
 #include "sim/step/engine.h"
 
 /* The settings of one simulated step that are no keys of its job. */
@@ -82,9 +83,10 @@ void step_answer_clear(struct step_answer *answer);
 double step_answer_samples_per_s(const struct step_answer *answer);
 struct step_rates step_answer_rates(const struct step_answer *answer);
 
-/* Simulate an answer whose plan is made, and set wall_ns. */
+/* Simulate an answer whose plan is made, and set wall_ns. A step that was judged on the same setting is
+ * taken out of `judged`, which may be NULL, if it is this one. */
 enum status step_answer_simulate(struct step_answer *answer, const struct sim_options *options,
-                                 struct err *err);
+                                 struct judged_step *judged, struct err *err);
 
 /* Slow the cluster's devices and links as the request says: tables "3:0.5,7:0.8" of speed or port
  * bandwidth, or "random:0.1:0.5", each device with probability 0.1 by the seed. ERR_INPUT. */

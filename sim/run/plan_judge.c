@@ -21,6 +21,11 @@ enum status plan_simulate(const struct plan_judge *on, const struct plan *plan,
         if (on->extrapolated && workload.extrapolated)
             *on->extrapolated = true;
     }
+    if (rc == OK && on->keep) {
+        sim_result_clear(&on->keep->result);
+        *on->keep = (struct judged_step){plan_digest(plan), result};
+        result = (struct sim_result){0};
+    }
     workload_clear(&workload);
     schedule_clear(&full);
     sim_result_clear(&result);

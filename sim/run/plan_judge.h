@@ -13,6 +13,13 @@ struct plan_judge {
         int64_t step_ns;
     } known[8]; /* the last steps that plan_judge_step() simulated */
     int num_known;
+    struct judged_step *keep; /* borrowed: the last of these steps goes there; may be NULL */
+};
+
+/* A step that was simulated without jitter and without a record of its ops. */
+struct judged_step {
+    uint64_t digest; /* plan_digest(); 0: none */
+    struct sim_result result;
 };
 
 /* Let the judge simulate on another setting. */

@@ -1,9 +1,9 @@
 /* Max-min fair sharing in integers; sim/step/network.h says what a channel is.
  *
  * network_start() puts a channel on its resources, network_finished() takes it off, and both mark
- * the resources whose users changed. network_settle() then gathers the channels and resources that
- * are connected to a marked one and computes their rates again, for each connected component. Read
- * set_event() for how a rate becomes a time, then network_settle(). */
+ * the resources whose users changed. network_settle() then gathers the channels and resources whose
+ * rates may follow from a marked one, and computes these again. Read
+ * set_event() for how a rate becomes a time, then settle(). */
 #include "sim/step/network.h"
 
 #include <stdlib.h>
@@ -20,6 +20,7 @@ enum status network_init(struct network *network, const struct cluster *cluster,
     got.num_channels = num_channels;
     got.num_resources = cluster_num_resources(cluster);
     got.alike = alike;
+    got.whole = alike != NULL;
     got.queue = queue;
     got.first_entry = first_entry;
     got.free_transfer = -1;
@@ -32,6 +33,7 @@ enum status network_init(struct network *network, const struct cluster *cluster,
     got.dirty = arrays_new(&got.arrays, resources, sizeof *got.dirty);
     got.fill = arrays_new(&got.arrays, resources, sizeof *got.fill);
     got.fill_channels = arrays_new(&got.arrays, channels + 1, sizeof *got.fill_channels);
+    got.filled = arrays_new(&got.arrays, channels + 1, sizeof *got.filled);
     got.edge_count = arrays_new(&got.arrays, resources, sizeof *got.edge_count);
     got.hop_of = arrays_new(&got.arrays, resources, sizeof *got.hop_of);
     if (got.arrays.failed) {
@@ -144,6 +146,14 @@ void network_give(struct network *network, int32_t transfer)
     network->free_transfer = transfer;
 }
 
+static void set_tied(struct network *network, struct resource *r, bool uneven, bool tied)
+{
+    network->num_uneven += uneven - r->uneven;
+    network->num_tied += tied - r->tied;
+    r->uneven = uneven;
+    r->tied = tied;
+}
+
 static void mark_dirty(struct network *network, int32_t resource)
 {
     struct resource *r = &network->resources[resource];
@@ -184,6 +194,18 @@ static void set_event(struct network *network, int channel)
     event_queue_push(network->queue, entry, EVENT_FLOW_END, c->since_ns + after);
 }
 
+/* The resource that sets the rate of a channel alone. */
+static int32_t narrowest(const struct network *network, const struct channel *c)
+{
+    const struct hop *hops = &network->hops[c->first_hop];
+    int least = 0;
+    for (int i = 1; i < c->num_hops; i++)
+        if (network->resources[hops[i].resource].capacity / hops[i].weight <
+            network->resources[hops[least].resource].capacity / hops[least].weight)
+            least = i;
+    return hops[least].resource;
+}
+
 void network_start(struct network *network, int channel, int32_t transfer, int64_t solo_ns,
                    int64_t now_ns)
 {
@@ -193,6 +215,7 @@ void network_start(struct network *network, int channel, int32_t transfer, int64
     if (!shared) {
         c->served = 0;
         c->since_ns = now_ns;
+        c->bound = network->whole ? 0 : narrowest(network, c);
         for (int i = 0; i < c->num_hops; i++) {
             struct hop_list *list = &network->lists[hops[i].resource];
             shared |= list->num > 0;
@@ -263,24 +286,29 @@ int32_t network_finished(struct network *network, int channel, int64_t now_ns)
             hops[i].position = -1;
             if (list->num > 0)
                 mark_dirty(network, hops[i].resource);
+            else
+                set_tied(network, &network->resources[hops[i].resource], false, false);
         }
     }
     return first;
 }
 
-/* Gather all resources that are connected to `first` through active channels, and these channels.
- * Returns the number of resources. */
-static int gather(struct network *network, int32_t first, int *num_channels)
+/* Gather resources that are connected to `first` through active channels, and their channels: all of
+ * them, or with `near` only through channels whose users or rates change. Returns the number of
+ * resources. */
+static int gather(struct network *network, int32_t first, bool near, int *num_channels)
 {
     int num = 0, seen = 0;
-    const uint32_t stamp = network->stamp;
+    const uint32_t stamp = ++network->stamp;
     network->resources[first].stamp = stamp;
     network->fill[num++] = first;
     for (int i = 0; i < num; i++) {
         struct resource *r = &network->resources[network->fill[i]];
-        r->dirty = false;
+        r->dirty = r->dirty && near; /* until the rates are taken */
         r->left = r->capacity;
         r->weight = 0;
+        if (r->uneven || r->tied)
+            set_tied(network, r, false, false);
         const struct hop_list list = network->lists[network->fill[i]];
         for (int j = 0; j < list.num; j++) {
             const struct hop *hop = &network->hops[network->active[list.first + j]];
@@ -289,10 +317,11 @@ static int gather(struct network *network, int32_t first, int *num_channels)
             if (c->stamp == stamp)
                 continue;
             c->stamp = stamp;
+            c->next_rate = 0;
             network->fill_channels[seen++] = hop->channel;
             for (int k = c->first_hop; k < c->first_hop + c->num_hops; k++) {
                 struct resource *next = &network->resources[network->hops[k].resource];
-                if (next->stamp != stamp) {
+                if (next->stamp != stamp && (!near || c->spreads || next->dirty)) {
                     next->stamp = stamp;
                     network->fill[num++] = network->hops[k].resource;
                 }
@@ -317,7 +346,7 @@ static bool takes_all(const struct network *network, int32_t resource, int32_t o
     for (int j = 0; j < list.num; j++) {
         const struct channel *c =
             &network->channels[network->hops[network->active[list.first + j]].channel];
-        bool on_it = c->stamp != network->stamp;
+        bool on_it = c->next_rate > 0;
         for (int k = c->first_hop; k < c->first_hop + c->num_hops && c->num_paths == 1; k++)
             on_it = on_it || network->hops[k].resource == other;
         if (!on_it)
@@ -354,7 +383,7 @@ static bool order_counts(const struct network *network, int32_t resource, int64_
         const struct channel *c = &network->channels[hop->channel];
         const int64_t users = (int64_t)hop->weight * c->num_active;
         const int64_t one = c->num_paths == 1 ? users : c->num_active;
-        if (c->stamp != network->stamp)
+        if (c->next_rate > 0)
             continue;
         smallest = one < smallest ? one : smallest;
         if (taken_alone(network, c, resource, least))
@@ -364,10 +393,62 @@ static bool order_counts(const struct network *network, int32_t resource, int64_
     return taken > 0 && (rest < 0 || rest >= left);
 }
 
-static void freeze_channel(struct network *network, int channel, int64_t rate, int64_t now_ns)
+/* Whether the order may count at a resource of the least share, by less work than order_counts(): it
+ * and another one share a channel, and one of them has a remainder. */
+static bool may_tie(const struct network *network, int32_t resource, int64_t least)
+{
+    const bool uneven = network->resources[resource].uneven;
+    const struct hop_list list = network->lists[resource];
+    for (int j = 0; j < list.num; j++) {
+        const struct channel *c =
+            &network->channels[network->hops[network->active[list.first + j]].channel];
+        for (int k = c->first_hop; c->next_rate == 0 && k < c->first_hop + c->num_hops; k++) {
+            const int32_t at = network->hops[k].resource;
+            const struct resource *other = &network->resources[at];
+            if (at != resource && other->share == least && (uneven || other->uneven))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Note at which of the resources fill[0 .. num) the order of filling may count. */
+static void note_ties(struct network *network, int num, int64_t least)
+{
+    for (int i = 0; i < num && network->alike; i++)
+        if (!network->unsure && network->resources[network->fill[i]].share == least)
+            network->unsure = order_counts(network, network->fill[i], least);
+    if (network->whole)
+        return;
+    for (int i = 0; i < num; i++) {
+        struct resource *r = &network->resources[network->fill[i]];
+        if (r->share == least)
+            set_tied(network, r, r->left != r->weight * least, r->tied);
+    }
+    for (int i = 0; i < num && network->num_uneven > 0; i++) {
+        struct resource *r = &network->resources[network->fill[i]];
+        if (r->share == least)
+            set_tied(network, r, r->uneven, r->tied || may_tie(network, network->fill[i], least));
+    }
+}
+
+/* Make the rate that was computed the channel's. */
+static void take_rate(struct network *network, int channel, int64_t now_ns)
 {
     struct channel *c = &network->channels[channel];
-    c->stamp--; /* marks the channel as done; the next network_settle() uses a larger stamp */
+    c->spreads = false;
+    if (c->rate == c->next_rate && !c->stale)
+        return;
+    serve(c, now_ns);
+    c->rate = c->next_rate;
+    set_event(network, channel);
+}
+
+/* Compute a channel's rate, and take it from its resources. */
+static inline void fill_channel(struct network *network, int channel, int64_t rate)
+{
+    struct channel *c = &network->channels[channel];
+    c->next_rate = rate;
     for (int k = c->first_hop; k < c->first_hop + c->num_hops; k++) {
         struct resource *r = &network->resources[network->hops[k].resource];
         int64_t users = (int64_t)network->hops[k].weight * c->num_active;
@@ -376,61 +457,159 @@ static void freeze_channel(struct network *network, int channel, int64_t rate, i
             r->left = 0; /* happens only if a share was raised to 1 */
         r->weight -= users;
     }
-    if (c->rate != rate || c->stale) {
-        serve(c, now_ns);
-        c->rate = rate;
-        set_event(network, channel);
-    }
 }
 
-/* Progressive filling (Bertsekas and Gallager, Data Networks, section 6.5.2) of the component of
- * `first`. The resource with the smallest share gives its channels this rate. They are taken out, and
- * the next resource follows. */
-static void fill_component(struct network *network, int32_t first, int64_t now_ns)
+/* Compute the shares of the resources fill[0 .. *num) that still have channels to fill, and move the
+ * others behind them. Returns the least share. */
+static int64_t least_share(struct network *network, int *num)
 {
-    const uint32_t stamp = network->stamp;
-    int num_channels;
-    int num = gather(network, first, &num_channels);
-    while (num_channels > 0) {
-        int64_t least = INT64_MAX;
-        for (int i = 0; i < num;) {
-            struct resource *r = &network->resources[network->fill[i]];
-            if (r->weight == 0) {
-                network->fill[i] = network->fill[--num];
-                continue;
-            }
-            r->share = share_of(r);
-            if (r->share < least)
-                least = r->share;
-            i++;
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < *num;) {
+        const int32_t at = network->fill[i];
+        struct resource *r = &network->resources[at];
+        if (r->weight == 0) {
+            network->fill[i] = network->fill[--*num];
+            network->fill[*num] = at;
+            continue;
         }
-        for (int i = 0; i < num && network->alike && !network->unsure; i++)
-            if (network->resources[network->fill[i]].share == least)
-                network->unsure = order_counts(network, network->fill[i], least);
+        r->share = share_of(r);
+        if (r->share < least)
+            least = r->share;
+        i++;
+    }
+    return least;
+}
+
+/* Keep the rate of channels that a resource outside the gathered ones has bound. Gathered are all
+ * resources of a channel whose users changed, so these channels have a rate. Returns the least. */
+static int64_t bound_outside(struct network *network, int num_channels, int *num_outside)
+{
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < num_channels; i++) {
+        const int32_t channel = network->fill_channels[i];
+        const struct channel *c = &network->channels[channel];
+        if (network->resources[c->bound].stamp == network->stamp)
+            continue;
+        network->fill_channels[i] = network->fill_channels[*num_outside];
+        network->fill_channels[(*num_outside)++] = channel;
+        if (c->rate < least)
+            least = c->rate;
+    }
+    return least;
+}
+
+/* Progressive filling (Bertsekas and Gallager, Data Networks, section 6.5.2) of the resources that were
+ * gathered. The resource with the smallest share gives its channels this rate. They are taken out, and
+ * the next resource follows. With `near` the channels, network->filled, wait for take_rate(), and the
+ * answer is false if a tie was found. */
+static bool fill(struct network *network, int num, int num_channels, bool near, int64_t now_ns)
+{
+    int num_filled = 0, num_outside = 0;
+    int64_t outside = near ? bound_outside(network, num_channels, &num_outside) : INT64_MAX;
+    while (num_filled < num_channels) {
+        int64_t least = least_share(network, &num);
+        note_ties(network, num, least);
+        if (near && network->num_tied > 0)
+            return false;
+        if (outside <= least) {
+            least = outside;
+            outside = INT64_MAX;
+            for (int i = 0; i < num_outside; i++) {
+                const struct channel *c = &network->channels[network->fill_channels[i]];
+                if (c->next_rate > 0)
+                    continue;
+                if (c->rate == least) {
+                    fill_channel(network, network->fill_channels[i], least);
+                    network->filled[num_filled++] = network->fill_channels[i];
+                } else if (c->rate < outside) {
+                    outside = c->rate;
+                }
+            }
+            continue;
+        }
         for (int i = 0; i < num; i++) {
             const struct resource *r = &network->resources[network->fill[i]];
             if (r->weight == 0 || share_of(r) != least)
                 continue;
             const struct hop_list list = network->lists[network->fill[i]];
             for (int j = 0; j < list.num; j++) {
-                int channel = network->hops[network->active[list.first + j]].channel;
-                if (network->channels[channel].stamp == stamp) {
-                    freeze_channel(network, channel, least, now_ns);
-                    num_channels--;
+                const int channel = network->hops[network->active[list.first + j]].channel;
+                if (network->channels[channel].next_rate == 0) {
+                    network->channels[channel].bound = network->fill[i];
+                    fill_channel(network, channel, least);
+                    if (near)
+                        network->filled[num_filled] = channel;
+                    else
+                        take_rate(network, channel, now_ns);
+                    num_filled++;
                 }
             }
         }
     }
+    return true;
 }
 
-/* Components are filled one by one, because the shares of one do not depend on another's. Filled
- * together, each different share of one component would cost a look at all of them. */
+/* Whether a channel that gets another rate has resources that were not gathered. All of them will be. */
+static bool spreads(struct network *network, int num_channels)
+{
+    bool any = false;
+    for (int i = 0; i < num_channels; i++) {
+        struct channel *c = &network->channels[network->fill_channels[i]];
+        if (c->next_rate == c->rate || c->spreads)
+            continue;
+        for (int k = c->first_hop; k < c->first_hop + c->num_hops && !c->spreads; k++)
+            c->spreads = network->resources[network->hops[k].resource].stamp != network->stamp;
+        any = any || c->spreads;
+    }
+    return any;
+}
+
+/* Compute the rates of what is connected to `first`. Where a change leaves the rate of a channel as it
+ * was, what lies behind that channel keeps its rates, too. So with `near` the search goes on only
+ * behind channels of other rates, and begins again when it finds one; after NEAR_TURNS it goes
+ * everywhere, because a chain of n resources would cost O(n^2). false: with `near` a tie was found. */
+static bool settle(struct network *network, int32_t first, bool near, int64_t now_ns)
+{
+    enum { NEAR_TURNS = 4 };
+    int num, num_channels;
+    bool some = near;
+    for (int turn = 1;; turn++, some = near && turn < NEAR_TURNS) {
+        num = gather(network, first, some, &num_channels);
+        if (!fill(network, num, num_channels, some, now_ns) || (near && network->num_tied > 0))
+            return false;
+        if (!some || !spreads(network, num_channels))
+            break;
+    }
+    for (int i = 0; some && i < num; i++)
+        network->resources[network->fill[i]].dirty = false;
+    for (int i = 0; some && i < num_channels; i++)
+        take_rate(network, network->filled[i], now_ns);
+    return true;
+}
+
+/* Settle each marked resource that no other one has settled. Components are filled one by one, because
+ * the shares of one do not depend on another's. Filled together, each different share of one component
+ * would cost a look at all of them. */
+static bool settle_all(struct network *network, bool near, int64_t now_ns)
+{
+    for (int i = 0; i < network->num_dirty; i++)
+        if (network->resources[network->dirty[i]].dirty &&
+            !settle(network, network->dirty[i], near, now_ns))
+            return false;
+    return true;
+}
+
+/* Where the order of filling may count, all that is connected is filled, in the same order each time. */
 void network_settle(struct network *network, int64_t now_ns)
 {
-    ++network->stamp;
-    for (int i = 0; i < network->num_dirty; i++)
-        if (network->resources[network->dirty[i]].dirty)
-            fill_component(network, network->dirty[i], now_ns);
+    const bool near = !network->whole && network->num_tied == 0;
+    if (!near || !settle_all(network, true, now_ns)) {
+        for (int i = 0; near && i < network->num_dirty; i++)
+            network->resources[network->dirty[i]].dirty = true;
+        settle_all(network, false, now_ns);
+    }
     network->num_dirty = 0;
-    ++network->stamp; /* freeze_channel() marks channels with stamp - 1, so skip one value */
+    network->num_tied_settles += network->num_tied > 0;
+    if (network->num_tied_settles > 64 + ++network->num_settles / 4)
+        network->whole = true;
 }

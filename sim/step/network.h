@@ -54,12 +54,15 @@ struct channel {
     service_t served;
     int64_t since_ns; /* the time up to which `served` is counted */
     int64_t solo_rate, rate;
+    int64_t next_rate; /* during filling; 0: not filled yet */
     int32_t first_hop, num_hops;
     int32_t num_paths, num_crossed; /* as added: paths, and resources on them */
     int32_t num_active, head, tail; /* active transfers; indices into network.transfers */
     int32_t wait_head, wait_tail;   /* transfers still in their latency, first in first out */
     uint32_t stamp;                 /* last fill that visited it */
+    int32_t bound;                  /* the resource that sets its rate */
     bool stale, queued;             /* its event must be set again; its event is in the queue */
+    bool spreads;                   /* its rate changes, so all its resources are filled */
     bool twins;                     /* paths of it meet on a resource */
 };
 
@@ -68,6 +71,8 @@ struct resource {
     int32_t num_hops;
     uint32_t stamp;
     bool dirty;
+    bool uneven;                 /* its share leaves a remainder */
+    bool tied;                   /* the order of filling may have decided a rate here */
     int64_t left, weight, share; /* during filling: capacity and weight left, the one / the other */
 };
 
@@ -81,12 +86,17 @@ struct network {
     int32_t *active;               /* hops by resource */
     int32_t *dirty, num_dirty;     /* resources whose users changed */
     int32_t *fill, *fill_channels; /* scratch of network_settle() */
+    int32_t *filled;               /* the same: channels in the order in which they were filled */
     struct transfer *transfers;    /* owned; pool */
     int32_t num_transfers, max_transfers, free_transfer;
     uint32_t stamp;
-    bool met;                  /* two transfers have been on one resource at one time */
-    bool unsure;               /* rounding may have told alike resources apart */
-    const int32_t *alike;      /* borrowed: by resource, the one that stands for it; NULL: itself */
+    int num_uneven,
+        num_tied; /* resources whose shares leave a remainder; where the order may count */
+    int64_t num_settles, num_tied_settles;
+    bool whole;           /* fill all that is connected, because ties are many or to be found */
+    bool met;             /* two transfers have been on one resource at one time */
+    bool unsure;          /* rounding may have told alike resources apart */
+    const int32_t *alike; /* borrowed: by resource, the one that stands for it; NULL: itself */
     struct event_queue *queue; /* borrowed; channel c is entry first_entry + c */
     int32_t first_entry;
     const struct cluster *cluster; /* borrowed */
@@ -118,8 +128,7 @@ void network_start(struct network *network, int channel, int32_t transfer, int64
 /* The channel's event was popped: remove and return its next finished transfer; -1 if there are no
  * more. */
 int32_t network_finished(struct network *network, int channel, int64_t now_ns);
-/* Set the rates and events of all channels that are connected to a change. Call it before time
- * moves on. */
+/* Set the rates and events of all channels whose rates a change moves. Call it before time moves on. */
 void network_settle(struct network *network, int64_t now_ns);
 
 static inline bool network_unsettled(const struct network *network)

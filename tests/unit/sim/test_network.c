@@ -160,12 +160,53 @@ static void network__rates_are_max_min_fair_on_random_traffic(void **state)
     }
 }
 
+/* What is filled near a change has the rates, to the byte, of filling all that is connected. */
+static void network__near_a_change_is_as_everywhere(void **state)
+{
+    (void)state;
+    enum { CHANNELS = 40, ENDS = 200 };
+    int64_t near = 0, all = 0;
+    srand(11);
+    for (int n = 0; n < 60; n++) {
+        int pairs[CHANNELS][2];
+        for (int i = 0; i < CHANNELS; i++) {
+            pairs[i][0] = rand() % 16;
+            pairs[i][1] = (pairs[i][0] + 1 + rand() % (n % 2 ? 2 : 15)) % 16;
+        }
+        const double uplink = (1 + rand() % 4) * (n % 3 ? 0.5e9 : 333333333.0);
+        struct net_case c[2];
+        for (int k = 0; k < 2; k++)
+            build(&c[k], 4, 4, n % 3 ? 1e9 : 1e9 + 7 * (n % 5), uplink, CHANNELS, pairs);
+        c[1].network.whole = true;
+        int64_t now[2] = {0, 0};
+        for (int e = 0, ended[2] = {0, 0}; e < ENDS && ended[0] >= 0; e++) {
+            for (int i = e > 0 ? rand() % 3 : 8; i > 0 && e < ENDS / 2; i--) {
+                const int channel = rand() % CHANNELS, bytes = 1000 + rand() % 100000;
+                for (int k = 0; k < 2; k++)
+                    start(&c[k], channel, bytes, now[k]);
+            }
+            for (int k = 0; k < 2; k++)
+                ended[k] = next_end(&c[k], &now[k]);
+            all++;
+            near += !c[0].network.whole && c[0].network.num_tied == 0;
+            assert_int_equal(ended[0], ended[1]);
+            assert_int_equal(now[0], now[1]);
+            for (int i = 0; i < CHANNELS; i++)
+                assert_int_equal(c[0].network.channels[i].rate, c[1].network.channels[i].rate);
+        }
+        for (int k = 0; k < 2; k++)
+            clear(&c[k]);
+    }
+    assert_true(all > 5000 && near > all / 4); /* the rest had ties */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(network__two_on_a_port_take_twice_as_long),
         cmocka_unit_test(network__a_channel_shares_with_itself),
         cmocka_unit_test(network__rates_are_max_min_fair_on_random_traffic),
+        cmocka_unit_test(network__near_a_change_is_as_everywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
