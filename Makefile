@@ -250,7 +250,7 @@ bench: all $(addprefix $(OUT)/tests/,$(BENCHES))
 speed: $(OUT)/tests/bench_sim $(OUT)/tests/bench_planner
 	$(Q)ELAPSE_OUT=$(OUT) tests/bench/run.sh $^ >$(OUT)/speed.txt && tests/bench/speed_table.py write $(OUT)/speed.txt && cat $(OUT)/speed.txt
 truth: all
-	$(Q)for s in $(if $(TRUTH_DATA),truth_matmul truth_steps truth_layouts truth_h100 truth_nemo truth_gptoss truth_lora) truth_megatron truth_fsdp truth_gpu; do python3 tests/truth/$$s.py $(TRUTH_DATA) || exit 1; done
+	$(Q)for s in $(if $(TRUTH_DATA),truth_matmul truth_steps truth_layouts truth_h100 truth_nemo truth_gptoss truth_lora) truth_megatron truth_fsdp truth_torch truth_gpu; do python3 tests/truth/$$s.py $(TRUTH_DATA) || exit 1; done
 gpu-check:
 	@tests/gpu/gpu_check.sh || [ $$? -eq 77 ]
 # What to carry to a GPU machine, for Hopper and any processor with AVX2 (docs/gpu.md); gpu-rehearsal tries it without.

@@ -187,6 +187,9 @@ struct machine {
     double uplink_bytes_per_s; /* of a node, each direction */
     double nic_bytes_per_s;    /* of a device; 0: they share the uplink */
     double copy_bytes_per_s;
+    double
+        message_share; /* of a port, that one message inside a node reaches where links join pairs of devices; 0:
+                             all of it */
     int64_t link_latency_ns, uplink_latency_ns;
     int64_t mem_bytes; /* of a device; 0: the roofline's */
     int64_t context_bytes;

@@ -202,6 +202,12 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+static void use_message_share(struct cluster *cluster, const struct machine *machine)
+{
+    if (machine->message_share > 0)
+        cluster->link_shares = constant_share(machine->message_share);
+}
+
 /* Give every device of a grid its kind's published figures. machine may be NULL. */
 static void apply_machine(struct cluster *cluster, const struct kind *kind,
                           const struct machine *machine)
@@ -216,6 +222,7 @@ static void apply_machine(struct cluster *cluster, const struct kind *kind,
     if (machine) {
         for (int n = 0; n < cluster->num_nodes; n++)
             cluster->uplink_bytes_per_s[n] = machine->uplink_bytes_per_s;
+        use_message_share(cluster, machine);
         cluster->link_latency_ns = machine->link_latency_ns;
         cluster->uplink_latency_ns = machine->uplink_latency_ns;
         cluster->context_bytes = machine->context_bytes;
@@ -256,6 +263,7 @@ void cluster_use_kinds(struct cluster *cluster, bool network)
             use_published(device, kind, machine);
         if (!machine || !network)
             continue;
+        use_message_share(cluster, machine);
         device->nic_bytes_per_s = machine->nic_bytes_per_s;
         cluster->uplink_bytes_per_s[device->node] = machine->uplink_bytes_per_s;
         cluster->link_latency_ns =

@@ -38,6 +38,7 @@ const struct kind_figure kind_figures[NUM_KIND_FIGURES] = {
     FIGURE("copy_bytes_per_s", "copy", "host to device", RATE, true, node.copy_bytes_per_s),
     FIGURE("latency_ns", "latency", "latency in a node", NS, false, node.link_latency_ns),
     FIGURE("uplink_latency_ns", "uplink_latency", "latency between nodes", NS, false, node.uplink_latency_ns),
+    FIGURE("message_share", NULL, "share of a port for one message; 0: all", NUMBER, false, node.message_share),
     FIGURE("context_bytes", "context", "memory taken beforehand", BYTES, false, node.context_bytes),
     FIGURE("sms", NULL, "multiprocessors", NUMBER, true, curve.sms),
     FIGURE("launch_ns", "launch", "host launches a kernel", US, false, curve.host_us),

@@ -80,7 +80,7 @@ struct kind_figure {
     size_t offset;
     const char *member; /* C text of the place */
 };
-enum { NUM_KIND_FIGURES = 40 + 2 * COLLECTIVE_COUNT };
+enum { NUM_KIND_FIGURES = 41 + 2 * COLLECTIVE_COUNT };
 extern const struct kind_figure kind_figures[NUM_KIND_FIGURES];
 
 /* All that is known of a device kind. The texts of a shipped kind are static; those of a user's own

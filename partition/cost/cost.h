@@ -57,6 +57,11 @@ struct cost {
     enum status (*rerun_ns)(const void *ctx, const struct model *model, int item, enum rerun rerun,
                             int64_t samples, const struct device *device, int64_t *ns,
                             bool *extrapolated, struct err *err);
+    /* Optional (NULL: not known): the time of a pass' products that run in steps with a collective of this kind
+     * (model_steps_tensor()); 0: it has none. At nominal speed. */
+    enum status (*beside_ns)(const void *ctx, const struct model *model, int item, enum pass pass,
+                             int64_t samples, const struct device *device, enum collective kind,
+                             int64_t *ns, struct err *err);
     /* Optional (NULL: nothing is saved): the time that a pass saves per byte of its item's stash
      * because the processor's caches still hold some of it. `distance` is the number of stash bytes
      * touched between two uses of one byte (step_rules.h, stash-distance). pass is PASS_FWD,

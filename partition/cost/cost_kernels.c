@@ -94,7 +94,8 @@ static struct question question_of(const struct model *model, int item, int pass
               model->per_microbatch << 3 | attention_is_unfused(model->attention) << 4 |
               model->eager_norm << 5 | model->eager_rope << 6 | model->eager_activation << 7;
     q.flags |= model->overlaps_tensor << 11 | (model->attention == ATTENTION_EAGER) << 12 |
-               (model->attention == ATTENTION_FLASH1) << 13 | model->sends_once << 24;
+               (model->attention == ATTENTION_FLASH1) << 13 | model->sends_once << 24 |
+               model->gathers_fp8 << 25;
     q.base_params = it->base_params;
     q.expert_load = model->expert_load;
     q.lora = model->lora.rank << 5 | model->lora.fused_qkv << 4 | model->lora.dropout << 3 |
@@ -260,12 +261,42 @@ static enum status kernels_rerun_ns(const void *ctx, const struct model *model, 
                    device, ns, err);
 }
 
+/* Asked for collectives of a group, as often as a pass of an item, and not remembered. */
+static enum status kernels_beside_ns(const void *ctx, const struct model *model, int item,
+                                     enum pass pass, int64_t samples, const struct device *device,
+                                     enum collective kind, int64_t *ns, struct err *err)
+{
+    const struct kernel_costs *costs = ctx;
+    const enum kernel_beside beside = kind == COLLECTIVE_ALLGATHER        ? BESIDE_GATHER
+                                      : kind == COLLECTIVE_REDUCE_SCATTER ? BESIDE_SCATTER
+                                                                          : BESIDE_NOTHING;
+    const struct device_curve *curve;
+    struct kernel list[KERNELS_MAX];
+    const enum status rc = find_curve(device, model, &curve, err);
+    *ns = 0;
+    if (rc != OK || beside == BESIDE_NOTHING)
+        return rc;
+    const struct roofline *roof = device_roofline(device);
+    const double peak = roofline_peak(roof, model, &costs->options);
+    const int n = kernels_of(model, item, pass, samples, &costs->options, list);
+    int count = 0;
+    for (int i = 0; i < n; i++)
+        if (list[i].beside == beside)
+            list[count++] = list[i];
+    const double got =
+        list_ns(curve, peak, roof, list, count, 0, model->framework, &costs->options) /
+        costs->options.efficiency;
+    *ns = got < 9e18 ? (int64_t)got : INT64_MAX;
+    return OK;
+}
+
 void cost_kernels(struct cost *cost, struct kernel_costs *costs)
 {
     *cost = (struct cost){.source = COST_KERNELS,
                           .ctx = costs,
                           .item_ns = kernels_item_ns,
-                          .rerun_ns = kernels_rerun_ns};
+                          .rerun_ns = kernels_rerun_ns,
+                          .beside_ns = kernels_beside_ns};
     snprintf(cost->label, sizeof cost->label, "kernel curves of published measurements");
     if (costs->options.efficiency != 1)
         snprintf(cost->label, sizeof cost->label,

@@ -81,7 +81,8 @@ static double attention_ns(const struct device_curve *curve, double peak,
 double device_kernel_ns(const struct device_curve *curve, double peak, double bytes_per_s,
                         const struct kernel *kernel)
 {
-    const double moved = kernel->bytes / (bytes_per_s * curve->bandwidth) * 1e9;
+    const double share = kernel->share > 0 ? kernel->share : curve->bandwidth;
+    const double moved = kernel->bytes / (bytes_per_s * share) * 1e9;
     const bool fp8 = kernel->kind == KERNEL_ATTENTION && kernel->narrow;
     const double ideal = kernel->flops / (fp8 ? 2 * peak : peak) * 1e9;
     double work = 0, start = curve->matmul.start_us * 1e3;

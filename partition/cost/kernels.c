@@ -28,6 +28,7 @@ struct lister {
     enum graph_parts graphs;
     bool in_adapter; /* the current kernels are an adapter's */
     bool dynamic;    /* the current kernels have sizes that the choice of experts sets */
+    int cast_part;   /* of the rows that are cast: one of so many; 0: all */
     int loops;       /* experts for each of which a kernel is launched; 0: for all at once */
     struct kernel *list;
     int count;
@@ -93,6 +94,33 @@ static const struct {
     {20, 2, 4}, /* fc2_fprop, fc1_dgrad, fc1_wgrad */
 };
 
+/* The collective that a linear's product runs in steps with under PyTorch's symmetric memory: a gather in front of
+ * the first linear forward and of the second backward, the sum behind the second linear forward. Not the sum of the
+ * gradient of the first linear's input: it is a sum of several products (queries, keys and values, or gate and up),
+ * and only a product by itself in front of a reduce-scatter is found (torch/_inductor/fx_passes/micro_pipeline_tp.py,
+ * fuse_matmul_reduce_scatter()). */
+static enum kernel_beside stepped(const struct lister *l, bool first)
+{
+    const bool ahead = l->pass == PASS_FWD || l->pass == PASS_FWD_NOGRAD;
+    if (l->ways < 2 || !model_steps_tensor(l->model) || l->pass == PASS_BWD_WEIGHT)
+        return BESIDE_NOTHING;
+    if (ahead)
+        return first ? BESIDE_GATHER : BESIDE_SCATTER;
+    return !first ? BESIDE_GATHER : BESIDE_NOTHING;
+}
+
+/* T products of a T-th of the rows, alternating between two streams, so that one fills the last wave of the other:
+ * waves are those of T / 2. The host launches a copy and a product for each, and behind products that are summed two
+ * barriers more. Copies are the copy engine's. */
+static void step_beside_collective(const struct lister *l, struct kernel *kernel, bool first)
+{
+    kernel->beside = stepped(l, first);
+    if (kernel->beside == BESIDE_NOTHING)
+        return;
+    kernel->pieces = l->ways / 2;
+    kernel->launches = l->ways * (kernel->beside == BESIDE_GATHER ? 2 : 4);
+}
+
 /* If the framework overlaps the collectives of tensor parallelism with the products, they divide
  * a product, or take SMs from it (Transformer Engine's userbuffers). A gather in front of a
  * product comes in T pieces by copies, without SMs, and each is multiplied when it is there: the
@@ -104,6 +132,10 @@ static void share_with_collective(const struct lister *l, struct kernel *kernel,
     if (!l->model->overlaps_tensor || l->ways < 2 || !l->model->sequence_parallel ||
         kernel->kind != KERNEL_MATMUL)
         return;
+    if (model_steps_tensor(l->model)) {
+        step_beside_collective(l, kernel, first);
+        return;
+    }
     const bool ahead = l->pass == PASS_FWD || l->pass == PASS_FWD_NOGRAD;
     const bool weights = l->pass == PASS_BWD_WEIGHT, mlp = l->item->kind == ITEM_MLP;
     if (ahead ? first : !first && !weights) {
@@ -140,6 +172,8 @@ static void make_narrow(struct lister *l)
 static void add_cast(struct lister *l, double elements)
 {
     const int copies = l->pass == PASS_FWD_NOGRAD ? 1 : 2;
+    if (l->cast_part > 1)
+        elements /= l->cast_part;
     if (l->narrow == NARROW_NONE)
         return;
     if (l->narrow == NARROW_NVFP4 || (l->narrow == NARROW_FP8 && !l->delayed_scaling))
@@ -226,6 +260,18 @@ static void add_base(struct lister *l, int64_t k, int64_t n)
         add_memory(l, weights * (model_base_bytes_per_param(l->model) + l->e));
 }
 
+/* torchao casts a weight in each forward, after a pass for its largest value, and once more, transposed, in each
+ * backward (torchao/testing/training/roofline_utils.py counts the same bytes). */
+static void add_weight_cast(struct lister *l, double weights)
+{
+    const bool ahead = l->pass == PASS_FWD || l->pass == PASS_FWD_NOGRAD;
+    if (l->narrow == NARROW_NONE || !l->model->framework || !l->model->framework->casts_weights)
+        return;
+    if (ahead && (l->narrow == NARROW_NVFP4 || (l->narrow == NARROW_FP8 && !l->delayed_scaling)))
+        add_memory(l, weights * l->e);
+    add_memory(l, weights * (l->e + narrow_bytes(l->narrow)));
+}
+
 /* One linear [k -> n] over `rows` rows, in the current pass. Its input is cast in the forward, the
  * gradient of its output in front of the input's gradient. */
 static void add_linear(struct lister *l, int64_t rows, int64_t k, int64_t n)
@@ -235,12 +281,14 @@ static void add_linear(struct lister *l, int64_t rows, int64_t k, int64_t n)
     case PASS_FWD:
     case PASS_FWD_NOGRAD:
         add_cast(l, (double)rows * (double)k);
+        add_weight_cast(l, (double)k * (double)n);
         add_matmul(l, LAYOUT_TN, 1, rows, n, k);
         make_narrow(l);
         break;
     case PASS_BWD_INPUT:
     case PASS_BWD_REST:
         add_cast(l, (double)rows * (double)n);
+        add_weight_cast(l, (double)k * (double)n);
         add_matmul(l, LAYOUT_NN, 1, rows, k, n);
         make_narrow(l);
         break;
@@ -255,15 +303,43 @@ static void add_linear(struct lister *l, int64_t rows, int64_t k, int64_t n)
     }
 }
 
+/* The share of the bandwidth of torch.sum() over a short dimension: 23 to 43 % (pytorch/pytorch, pull request 191803). */
+#define SHORT_SUM_SHARE 0.33
+
+/* What steps of a linear's product add: a device copies its own rows to where the others read them, or sums what it
+ * got from them, T tensors of its own rows. */
+static void add_step_copies(struct lister *l, bool first, int64_t rows, int64_t k, int64_t n)
+{
+    const enum kernel_beside beside = stepped(l, first);
+    const bool ahead = l->pass == PASS_FWD || l->pass == PASS_FWD_NOGRAD;
+    const double e = l->model->gathers_fp8 ? 1 : l->e;
+    if (beside == BESIDE_GATHER)
+        add_memory(l, 2 * e * (double)rows * (double)(ahead ? k : n) / l->ways);
+    if (beside == BESIDE_SCATTER)
+        add(l, (struct kernel){.kind = KERNEL_MEMORY,
+                               .share = SHORT_SUM_SHARE,
+                               .bytes = l->e * (double)rows * (double)n * (1 + 1.0 / l->ways)});
+}
+
+/* Of how many parts of the rows a device casts one in front of a linear of a group: what is gathered is cast before. */
+static int cast_part(const struct lister *l, bool first)
+{
+    const bool ahead = l->pass == PASS_FWD || l->pass == PASS_FWD_NOGRAD;
+    return l->model->gathers_fp8 && l->model->sequence_parallel && ahead == first ? l->ways : 0;
+}
+
 /* The first or the second linear of an item, with the adapters of its parts. */
 static void add_adapted(struct lister *l, bool first, int64_t rows, int64_t k, int64_t n)
 {
     struct lora_product list[LORA_PRODUCTS];
     const int before = l->count, num = lora_products(l->model, l->index, list);
     int64_t whole = 0;
+    l->cast_part = cast_part(l, first);
     add_linear(l, rows, k, n);
+    l->cast_part = 0;
     for (int i = before; i < l->count; i++)
         share_with_collective(l, &l->list[i], first);
+    add_step_copies(l, first, rows, k, n);
     for (int i = 0; i < num; i++)
         whole += list[i].first == first ? list[i].out : 0;
     for (int i = 0; i < num; i++)
@@ -1204,7 +1280,8 @@ static void list_update(struct lister *l)
     add_memory(l, params * 4);                                     /* clear */
     if (narrow && l->unfused)
         add_memory(l, params * (4 + 8));
-    add_cast(l, params); /* of weights: once a step */
+    if (!l->model->framework || !l->model->framework->casts_weights)
+        add_cast(l, params); /* of weights: once a step */
 }
 
 static void list_norm(struct lister *l)

@@ -27,15 +27,20 @@ enum matmul_layout {
     LAYOUT_NT  /* gradient of the weights: k runs over tokens */
 };
 
+/* The collective of tensor parallelism whose steps a product's pieces feed or wait for (PyTorch's symmetric
+ * memory). */
+enum kernel_beside { BESIDE_NOTHING, BESIDE_GATHER, BESIDE_SCATTER };
+
 struct kernel {
     enum kernel_kind kind;
     enum matmul_layout layout;
-    bool accumulate; /* MATMUL: adds to C, which is read, too */
-    bool backward;   /* ATTENTION */
-    bool early;      /* ATTENTION: by kernels before FlashAttention-2 */
-    bool causal;     /* ATTENTION: half of the scores is masked, and flops count both halves */
-    bool narrow;     /* MATMUL: in the narrow format of the options; ATTENTION: in fp8 */
-    bool fp32;       /* MATMUL: by fp32 units, whatever the model's type of number */
+    enum kernel_beside beside; /* MATMUL */
+    bool accumulate;           /* MATMUL: adds to C, which is read, too */
+    bool backward;             /* ATTENTION */
+    bool early;                /* ATTENTION: by kernels before FlashAttention-2 */
+    bool causal; /* ATTENTION: half of the scores is masked, and flops count both halves */
+    bool narrow; /* MATMUL: in the narrow format of the options; ATTENTION: in fp8 */
+    bool fp32;   /* MATMUL: by fp32 units, whatever the model's type of number */
     /* its sizes depend on the choice of experts, so no CUDA graph of a layer has it */
     bool dynamic;
     int launches;  /* kernels that the host launches for it; 0: one */
@@ -47,6 +52,7 @@ struct kernel {
     double flops;    /* a multiply-add is 2; 0 for MEMORY */
     double bytes;    /* read and written, each tensor once */
     double elements; /* MEMORY: that the kernel takes one by one; 0: in vectors */
+    double share;    /* MEMORY: of the published bandwidth; 0: that of the curve */
 };
 
 #define KERNELS_MAX 64

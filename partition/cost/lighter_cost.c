@@ -20,6 +20,14 @@ static enum status lighter_rerun_ns(const void *ctx, const struct model *model, 
     return l->of->rerun_ns(l->of->ctx, model, item, rerun, samples, device, ns, extrapolated, err);
 }
 
+static enum status lighter_beside_ns(const void *ctx, const struct model *model, int item,
+                                     enum pass pass, int64_t samples, const struct device *device,
+                                     enum collective kind, int64_t *ns, struct err *err)
+{
+    const struct lighter_cost *l = ctx;
+    return l->of->beside_ns(l->of->ctx, model, item, pass, samples, device, kind, ns, err);
+}
+
 static double lighter_near_ns(const void *ctx, const struct device *device, enum pass pass,
                               int64_t distance)
 {
@@ -49,6 +57,7 @@ void lighter_cost_init(const struct cost *of, double part, struct lighter_cost *
     cost->ctx = lighter;
     cost->item_ns = lighter_item_ns;
     cost->rerun_ns = of->rerun_ns ? lighter_rerun_ns : NULL;
+    cost->beside_ns = of->beside_ns ? lighter_beside_ns : NULL;
     cost->near_ns_per_byte = of->near_ns_per_byte ? lighter_near_ns : NULL;
     cost->transfer_ns = of->transfer_ns ? lighter_transfer_ns : NULL;
     cost->allreduce_ns = of->allreduce_ns ? lighter_allreduce_ns : NULL;

@@ -483,7 +483,7 @@ static int64_t tensor_bytes(const struct model *model)
 static int layer_exchanges(const struct model *part, enum item_kind kind, bool backward,
                            struct exchange *to)
 {
-    const int64_t bytes = tensor_bytes(part);
+    const int64_t bytes = tensor_bytes(part), gathered = model_gathered_bytes(part);
     const bool attention = kind != ITEM_MLP;
     if (model_is_parallel(part)) {
         const bool input = attention || part->block.places == NORMS_PARALLEL_TWO;
@@ -495,11 +495,11 @@ static int layer_exchanges(const struct model *part, enum item_kind kind, bool b
             return n;
         }
         if (backward ? !attention : input)
-            to[n++] = (struct exchange){COLLECTIVE_ALLGATHER, 1, bytes, false, 0};
+            to[n++] = (struct exchange){COLLECTIVE_ALLGATHER, 1, gathered, false, 0};
         if (backward ? input : !attention)
             to[n++] = (struct exchange){COLLECTIVE_REDUCE_SCATTER, 1, bytes, false, 0};
         if (backward && input)
-            to[n++] = (struct exchange){COLLECTIVE_ALLGATHER, 1, bytes, true, 0};
+            to[n++] = (struct exchange){COLLECTIVE_ALLGATHER, 1, gathered, true, 0};
         return n;
     }
     if (!part->sequence_parallel) {
@@ -509,9 +509,9 @@ static int layer_exchanges(const struct model *part, enum item_kind kind, bool b
                                   bytes, false, 0};
         return 1;
     }
-    to[0] = (struct exchange){COLLECTIVE_ALLGATHER, 1, bytes, false, 0};
+    to[0] = (struct exchange){COLLECTIVE_ALLGATHER, 1, gathered, false, 0};
     to[1] = (struct exchange){COLLECTIVE_REDUCE_SCATTER, 1, bytes, false, 0};
-    to[2] = (struct exchange){COLLECTIVE_ALLGATHER, 1, bytes, true, 0};
+    to[2] = (struct exchange){COLLECTIVE_ALLGATHER, 1, gathered, true, 0};
     return backward ? 3 : 2;
 }
 

@@ -104,41 +104,75 @@ static int64_t group_collective_ns(const void *ctx, enum collective kind, int fi
     return neighbours_ns(l, kind, first, l->tensor, bytes);
 }
 
-/* The exposed time of a collective that overlaps a product in T pieces: 0 for a gather, whose
- * first piece is the device's own, and the last piece of a reduce-scatter. */
-static int64_t exposed_ns(const struct tensor_group *l, enum collective kind, int64_t ns)
+/* A pass of an item over `samples` samples on the first device of a group. */
+struct group_pass {
+    int item;
+    enum pass pass;
+    int64_t samples;
+    const struct device *device;
+};
+
+/* The exposed time of a collective that is cut into T - 1 copies, of which each runs beside one of T parts of a
+ * product: as much as each copy takes longer than a part (PyTorch, torch/distributed/_symmetric_memory/__init__.py,
+ * _pipelined_multi_all_gather_and_consume() and _pipelined_produce_and_all2all()). The first part of a gather is the
+ * device's own, and the last part before a scatter needs no copy. All of it without a product. */
+static enum status stepped_ns(const struct tensor_group *l, const struct group_pass *p,
+                              enum collective kind, int64_t ns, int64_t *exposed, struct err *err)
 {
-    if (!l->model.overlaps_tensor || !l->model.sequence_parallel)
-        return ns;
-    return kind == COLLECTIVE_ALLGATHER        ? 0
-           : kind == COLLECTIVE_REDUCE_SCATTER ? ns / l->tensor
-                                               : ns;
+    int64_t product = INT64_MAX;
+    const enum status rc = l->inner->beside_ns
+                               ? l->inner->beside_ns(l->inner->ctx, &l->model, p->item, p->pass,
+                                                     p->samples, p->device, kind, &product, err)
+                               : OK;
+    const int64_t covered = product - product / l->tensor;
+    *exposed = ns > covered ? ns - covered : 0;
+    return rc;
 }
 
-/* Time of the collectives that a pass over `samples` samples waits for. `device` is the first of
- * its group in the group's cluster. `hidden_ns` is that of the others. */
-static enum status exchange_ns(const struct tensor_group *l, int item, enum pass pass,
-                               int64_t samples, const struct device *device, int64_t *ns,
-                               int64_t *hidden_ns, struct err *err)
+/* The exposed time of a collective that Transformer Engine overlaps with a product in T pieces: 0 for a gather,
+ * whose first piece is the device's own, and the last piece of a reduce-scatter. */
+static enum status exposed_ns(const struct tensor_group *l, const struct group_pass *p,
+                              enum collective kind, int64_t ns, int64_t *exposed, struct err *err)
+{
+    *exposed = ns;
+    if (!l->model.overlaps_tensor || !l->model.sequence_parallel)
+        return OK;
+    if (model_steps_tensor(&l->model))
+        return stepped_ns(l, p, kind, ns, exposed, err);
+    *exposed = kind == COLLECTIVE_ALLGATHER        ? 0
+               : kind == COLLECTIVE_REDUCE_SCATTER ? ns / l->tensor
+                                                   : ns;
+    return OK;
+}
+
+/* Time of the collectives that a pass waits for; `device` is of the group's cluster. `hidden_ns` is that of the
+ * others. alone: none overlaps. */
+static enum status exchange_ns(const struct tensor_group *l, const struct group_pass *p, bool alone,
+                               int64_t *ns, int64_t *hidden_ns, struct err *err)
 {
     struct exchange exchanges[MODEL_EXCHANGES_MAX];
-    const int n = model_exchanges(&l->model, item, pass, exchanges);
-    const int first = (int)(device - l->cluster.devices);
+    const int n = model_exchanges(&l->model, p->item, p->pass, exchanges);
+    const int first = (int)(p->device - l->cluster.devices);
+    enum status rc = OK;
     *ns = *hidden_ns = 0;
-    for (int i = 0; i < n; i++) {
-        int64_t bytes, all, wait;
+    for (int i = 0; i < n && rc == OK; i++) {
+        int64_t bytes, all, wait = 0;
         if (exchanges[i].hidden)
             continue;
         const int part = exchanges[i].devices ? exchanges[i].devices : l->tensor;
-        if (!mul_ok(exchanges[i].bytes, pass == PASS_UPDATE ? 1 : samples, &bytes) ||
-            !mul_ok(neighbours_ns(l, exchanges[i].kind, first, part, bytes), exchanges[i].count,
-                    &all) ||
-            !add_ok(*ns, wait = exposed_ns(l, exchanges[i].kind, all), ns) ||
-            !add_ok(*hidden_ns, all - wait, hidden_ns))
-            return err_set(err, ERR_INPUT, "collectives of item '%s' overflow",
-                           l->model.items[item].name);
+        bool fits = mul_ok(exchanges[i].bytes, p->pass == PASS_UPDATE ? 1 : p->samples, &bytes) &&
+                    mul_ok(neighbours_ns(l, exchanges[i].kind, first, part, bytes),
+                           exchanges[i].count, &all);
+        if (fits && alone)
+            wait = all;
+        else if (fits)
+            rc = exposed_ns(l, p, exchanges[i].kind, all, &wait, err);
+        fits = fits && add_ok(*ns, wait, ns) && add_ok(*hidden_ns, all - wait, hidden_ns);
+        if (!fits)
+            rc = err_set(err, ERR_INPUT, "collectives of item '%s' overflow",
+                         l->model.items[p->item].name);
     }
-    return OK;
+    return rc;
 }
 
 static enum status group_item_ns(const void *ctx, const struct model *model, int item,
@@ -149,7 +183,8 @@ static enum status group_item_ns(const void *ctx, const struct model *model, int
     int64_t exchanged, hidden;
     enum status rc =
         l->inner->item_ns(l->inner->ctx, model, item, pass, samples, device, ns, extrapolated, err);
-    THEN(exchange_ns(l, item, pass, samples, device, &exchanged, &hidden, err));
+    THEN(exchange_ns(l, &(struct group_pass){item, pass, samples, device}, false, &exchanged,
+                     &hidden, err));
     /* The hidden part must not exceed the compute that hides it. */
     if (rc == OK && hidden > *ns)
         *ns = hidden;
@@ -161,7 +196,8 @@ static enum status group_item_ns(const void *ctx, const struct model *model, int
     return rc;
 }
 
-/* Ops that run again gather their input once more; sums are saved. */
+/* Ops that run again gather their input once more; sums are saved. PyTorch's gather is alone: its product is saved,
+ * or reads the input transposed, and is not found (torch/_inductor/fx_passes/micro_pipeline_tp.py). */
 static enum status group_rerun_ns(const void *ctx, const struct model *model, int item,
                                   enum rerun rerun, int64_t samples, const struct device *device,
                                   int64_t *ns, bool *extrapolated, struct err *err)
@@ -171,7 +207,8 @@ static enum status group_rerun_ns(const void *ctx, const struct model *model, in
     enum status rc =
         cost_rerun_ns(l->inner, model, item, rerun, samples, device, ns, extrapolated, err);
     if (rerun == RERUN_OPS && *ns > 0)
-        THEN(exchange_ns(l, item, PASS_FWD, samples, device, &exchanged, &hidden, err));
+        THEN(exchange_ns(l, &(struct group_pass){item, PASS_FWD, samples, device},
+                         model_steps_tensor(&l->model), &exchanged, &hidden, err));
     if (rc == OK && device->speed != 1)
         exchanged = (int64_t)((double)exchanged * device->speed);
     if (rc == OK)
@@ -336,6 +373,7 @@ static void group_costs(struct tensor_group *l, const struct cost *one, const st
     l->cost.ctx = l;
     l->cost.item_ns = group_item_ns;
     l->cost.rerun_ns = group_rerun_ns;
+    l->cost.beside_ns = NULL;
     l->cost.group_ns = group_collective_ns;
     l->cost.experts_ns = d->spreads && d->X < d->T ? group_experts_ns : NULL;
     l->cost.near_ns_per_byte = NULL;

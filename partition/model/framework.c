@@ -99,6 +99,9 @@ _Static_assert(sizeof framework_kind_names / sizeof *framework_kind_names ==
  * TEGroupedMLP (experts.py). loops_experts: te_general_grouped_gemm() multiplies expert by expert
  * on several streams (NVIDIA/TransformerEngine, pytorch/csrc/extensions/gemm.cpp), and
  * multi_tensor_quantize_impl() casts one by one but for delayed scaling (cast.cpp).
+ * steps_tensor: torch/distributed/_symmetric_memory/__init__.py. gathers_narrow: torchao casts an input, and
+ * backwards the gradient of an output, before it is gathered (float8_tensor_parallel.py). casts_weights: torchao's
+ * Float8Linear casts a weight in the forward and again in the backward (float8_linear.py).
  * gathers_take_share: FSDP's collectives are NCCL's kernels, which occupy SMs (time-1b has how
  * many).
  *
@@ -118,7 +121,8 @@ _Static_assert(sizeof framework_kind_names / sizeof *framework_kind_names ==
     .has_communicators = true, .overlaps_tensor = true, .fuses_adapters = true, .packs_ahead = true, .loops_experts = true
 #define MEGATRON_TE_2024 MEGATRON_TE, .fused_rope = true, .fused_activation = true, .bucket_params = 40000000
 #define MEGATRON_TE_2025 MEGATRON_TE_2024, .reruns = 1u << RERUN_NORMS, .keeps_narrow_weights = true, .weighs_activation = true
-#define FSDP_COMPILED .of = FRAMEWORK_FSDP_COMPILED, .reruns = 1u << RERUN_OPS, .fused_norm = true, .fused_rope = true, \
+#define TORCH .steps_tensor = true, .gathers_narrow = true, .casts_weights = true
+#define FSDP_COMPILED TORCH, .of = FRAMEWORK_FSDP_COMPILED, .reruns = 1u << RERUN_OPS, .fused_norm = true, .fused_rope = true, \
     .fused_activation = true, .has_communicators = true, .gathers_take_share = true, \
     .copies_shards = true, .casts_router = true, .launch_us = COMPILED_US, .keeps_wide = true
 #define HF_EAGER .of = FRAMEWORK_HF_EAGER, .loss = LOSS_EAGER, .has_communicators = true, \
@@ -137,7 +141,7 @@ static const struct framework frameworks[FRAMEWORK_KIND_COUNT] = {
         .keeps_logits = true, .splits_gate = true, .sums_whole = true, .narrow_grads = true,
         .has_communicators = true, .allocator_per_thousand = SEGMENTS, .casts_router = true, .masks_rows = true,
         .hook_us = HOOK_US, .keeps_wide = true},
-    [FRAMEWORK_FSDP] = {.likely = true, .reruns = 1u << RERUN_OPS, .loss = LOSS_EAGER_ALONE,
+    [FRAMEWORK_FSDP] = {TORCH, .likely = true, .reruns = 1u << RERUN_OPS, .loss = LOSS_EAGER_ALONE,
         .has_communicators = true, .allocator_per_thousand = SEGMENTS, .gathers_take_share = true,
         .copies_shards = true, .casts_router = true, .keeps_wide = true},
     [FRAMEWORK_FSDP_COMPILED] = {FSDP_COMPILED, .loss = LOSS_EAGER_ALONE, .likely = true},
@@ -340,9 +344,22 @@ int model_expert_tensors(const struct model *model)
     return model->framework && model->framework->weighs_activation ? 1 : 2;
 }
 
+bool model_steps_tensor(const struct model *model)
+{
+    return model->overlaps_tensor && model->sequence_parallel && model->framework &&
+           model->framework->steps_tensor;
+}
+
+int64_t model_gathered_bytes(const struct model *model)
+{
+    return (int64_t)model->seq * model->hidden * (model->gathers_fp8 ? 1 : model->elem_bytes);
+}
+
 void model_keep_narrow(struct model *model, int thirty_seconds)
 {
     const bool decoder = model->family == FAMILY_LLAMA || model->family == FAMILY_GPT;
+    model->gathers_fp8 =
+        decoder && thirty_seconds == 32 && model->framework && model->framework->gathers_narrow;
     if (!decoder || model->elem_bytes != 2 || (model->framework && model->framework->keeps_wide))
         return;
     model->kept_32nds = thirty_seconds;

@@ -96,6 +96,13 @@ struct framework {
     /* Collectives of tensor parallelism overlap the products that they feed or follow, piece by
      * piece, where the group divides tokens. */
     bool overlaps_tensor;
+    /* Its overlap of tensor parallelism is that of PyTorch's symmetric memory ("async tensor parallelism"), not
+     * Transformer Engine's: see model_steps_tensor(). */
+    bool steps_tensor;
+    /* In fp8 with one scale a tensor, a tensor-parallel group gathers inputs of products that are cast already. */
+    bool gathers_narrow;
+    /* Narrow copies of weights are made in each pass, not once a step. */
+    bool casts_weights;
     bool gathers_take_share; /* gathers and reduce-scatters of shards take cluster.overlap_share of
                                 the device from the compute meanwhile (as in time-1b) */
     bool copies_shards; /* gathered weights are copied out of the receive buffer, and gradients into
@@ -171,6 +178,11 @@ void model_keep_narrow(struct model *model, int thirty_seconds);
 /* Bytes of a sample that an item's stash has more with narrow inputs than without: of those that every
  * device of a group holds (tokens), or of those that the group divides. */
 int64_t model_narrow_bytes(const struct model *model, int item, bool tokens);
+/* Whether each collective of tensor parallelism is cut into T steps, each a copy from another device by the copy
+ * engine beside a product of a T-th of the rows. */
+bool model_steps_tensor(const struct model *model);
+/* Bytes of a [s, h] tensor of a sample that a group gathers in front of a product. */
+int64_t model_gathered_bytes(const struct model *model);
 /* Tensors [h] that an expert keeps for each token that chooses it: its input, and its output. */
 int model_expert_tensors(const struct model *model);
 /* Set which collectives overlap, and how tokens reach experts. Call it after model_set_framework(),

@@ -307,8 +307,9 @@ struct model {
     bool eager_norm, eager_rope, eager_activation; /* by several kernels, not one */
     bool no_dropout;                               /* nothing is dropped (model_drop_nothing()) */
     bool fp8_activation; /* SwiGLU of a dense MLP keeps its input in fp8 (model_keep_fp8()) */
-    int kept_32nds; /* of a byte, for an element of the narrow inputs of products that layers keep
+    int kept_32nds;   /* of a byte, for an element of the narrow inputs of products that layers keep
                        (model_keep_narrow()); 0: they keep none */
+    bool gathers_fp8; /* of tensor parallelism, in front of products (model_gathered_bytes()) */
     /* model_set_overlap(): collectives of tensor parallelism overlap the products that they feed or
      * follow, and all-to-alls of experts the passes of another micro-batch. */
     bool overlaps_tensor, overlaps_experts;

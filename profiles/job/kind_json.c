@@ -231,6 +231,7 @@ static void complete_network(struct kind *kind)
         {offsetof(struct kind, node.link_latency_ns),   5000                       },
         {offsetof(struct kind, node.uplink_latency_ns), 10000                      },
         {offsetof(struct kind, node.nic_bytes_per_s),   0                          },
+        {offsetof(struct kind, node.message_share),     0                          },
         {offsetof(struct kind, node.context_bytes),     0                          },
     };
     for (int f = 0; f < NUM_KIND_FIGURES; f++)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Fit the attention curves of AMD's kinds to AITER's published kernels (data/amd_attention.csv): a share of the peak
+"""Fit the attention curve of H100 to FlashAttention-2's rates (data/h100_attention.csv), every second row, with the
+numbers of blocks as they were, because all rows have 2,048. Fit the attention curves of AMD's kinds to AITER's published kernels (data/amd_attention.csv): a share of the peak
 and the number of blocks of 128 rows at half of it for each pass, and the length at which half is lost for both. Rows with
 a causal mask decide; they are divided in two halves by a hash, of which one is fitted and the other judges.
 
@@ -50,7 +51,25 @@ def fit(peak, by_pass):
     return best[1], {p: (e[2], e[1]) for p, e in zip(PASSES, best[2])}
 
 
+def h100():
+    figures = figures_of("h100")
+    peak, kept = 989.4, {p: figures["attention_%s_half_blocks" % p] for p in PASSES}
+    table = rows.table(rows.HERE + "/data/h100_attention.csv")[:12]
+
+    def each(half_seq):
+        found = {p: share_and_error(peak, kept[p], half_seq, [r for r in table[::2] if r["pass"] == p]) for p in PASSES}
+        return sum(f[1] for f in found.values()), half_seq, {p: f[0] for p, f in found.items()}
+    _, half_seq, shares = min(map(each, range(0, 1000, 10)))
+    for part in (0, 1):
+        errors = [rate_of(figures["attention_%s_share" % r["pass"]], kept[r["pass"]], figures["attention_half_seq"], r)
+                  * peak / 2 / float(r["tflops"]) - 1 for r in table[part::2]]
+        print("h100, %s half, %d rows: mean |error| of the rate %.1f %%, bias %+.1f %%" % (
+            ("fitted", "other")[part], len(errors), 100 * predict.mean([abs(x) for x in errors]), 100 * predict.mean(errors)))
+    print("  fitted: shares %.3f and %.3f, half_seq %d" % (shares["fwd"], shares["bwd"], half_seq))
+
+
 def main():
+    h100()
     table = [r for r in rows.table(rows.HERE + "/data/amd_attention.csv") if r["causal"] == "1"]
     for kind in ("mi300x", "mi355x"):
         figures = figures_of(kind)

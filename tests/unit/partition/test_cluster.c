@@ -482,9 +482,24 @@ static void rings__between_nodes_use_the_port_of_each_device(void **state)
     }
 }
 
+/* MI300X: a link of 64 GB/s joins each pair of devices, of which a message has 48; the port is seven of them. */
+static void cluster_transfer_ns__has_one_link_of_a_mesh(void **state)
+{
+    struct cluster mesh = {0}, ports = {0};
+    (void)state;
+    assert_int_equal(cluster_parse("mi300x-1x8", &mesh, NULL), OK);
+    assert_int_equal(cluster_parse("h100-1x8", &ports, NULL), OK);
+    const int64_t bytes = 48000000, ns = cluster_transfer_ns(&mesh, 0, 1, bytes);
+    assert_true(llabs(ns - 5000 - 1000000) < 5000);
+    assert_true(llabs(cluster_transfer_ns(&ports, 0, 1, 450000000) - 5000 - 1000000) < 5000);
+    cluster_clear(&mesh);
+    cluster_clear(&ports);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cluster_transfer_ns__has_one_link_of_a_mesh),
         cmocka_unit_test(cluster_parse__takes_a_kind_as_people_type_it),
         cmocka_unit_test(cluster_parse__knows_every_preset_when_named),
         cmocka_unit_test(cluster_parse__gives_the_papers_cluster_when_asked),

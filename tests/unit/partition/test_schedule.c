@@ -107,6 +107,42 @@ static void schedule_generate__leaves_the_published_bubble_with_controllable_mem
     }
 }
 
+/* v-min's block has no room: what a micro-batch takes in its stable phase is the longer of a rank's passes, 2 (f + i +
+ * w), and of six forwards or six backwards one after the other. v-half's block has, for times like these. */
+static void schedule_generate__v_min_slows_down_where_passes_differ(void **state)
+{
+    static const struct {
+        int64_t f, i, w;
+    } times[] = {
+        {10, 10, 10},
+        {10, 12, 8 },
+        {10, 8,  8 },
+        {10, 15, 10},
+        {13, 10, 10},
+        {10, 8,  16}
+    };
+    (void)state;
+    for (int K = 4; K <= 12; K++) {
+        for (size_t t = 0; t < sizeof times / sizeof *times; t++) {
+            const int64_t f = times[t].f, i = times[t].i, w = times[t].w, sum = 2 * (f + i + w);
+            const int64_t six = 6 * (f > i ? f : i);
+            const struct oracle_times each = {f, i + w, i, w};
+            int64_t steps[2][2];
+            for (int more = 0; more < 2; more++) {
+                struct schedule s = generate(SCHEDULE_V_MIN, K, (6 + 3 * more) * K, 2);
+                steps[0][more] = oracle_run(&s, each).step;
+                schedule_clear(&s);
+                s = generate(SCHEDULE_V_HALF, K, (6 + 3 * more) * K, 2);
+                steps[1][more] = oracle_run(&s, each).step;
+                schedule_clear(&s);
+            }
+            assert_int_equal(steps[0][1] - steps[0][0], 3 * K * (sum > six ? sum : six));
+            if (i <= 15 && w >= 8 && f == 10)
+                assert_int_equal(steps[1][1] - steps[1][0], 3 * K * sum);
+        }
+    }
+}
+
 static void schedule_peak_live__is_the_published_one_when_m_is_large(void **state)
 {
     (void)state;
@@ -478,6 +514,7 @@ int main(void)
         cmocka_unit_test(schedule_generate__is_complete_and_ascending_for_all_small_counts),
         cmocka_unit_test(schedule_generate__takes_the_published_time_when_stages_are_equal),
         cmocka_unit_test(schedule_generate__leaves_the_published_bubble_with_controllable_memory),
+        cmocka_unit_test(schedule_generate__v_min_slows_down_where_passes_differ),
         cmocka_unit_test(schedule_peak_live__is_the_published_one_when_m_is_large),
         cmocka_unit_test(schedule_generate__refuses_absurd_counts_before_allocating),
         cmocka_unit_test(schedule_freeze__leaves_only_forwards_of_frozen_stages),
