@@ -84,9 +84,10 @@ def table(folder):
 
 
 def main():
+    check = "--check" in sys.argv  # sources() sets sys.argv
     new = table(sys.argv[1])
     path = os.path.join(predict.ROOT, FILE)
-    if "--check" not in sys.argv:
+    if not check:
         with open(path, "w") as file:
             file.write(new)
         return
