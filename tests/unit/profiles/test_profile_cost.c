@@ -244,6 +244,30 @@ static void profile_cost__attention_of_packed_rows_takes_less(void **state)
     end();
 }
 
+/* A head that has taken over the table of 50257 rows updates it in the time that the embedding took for it:
+ * 50257 of the 50257 + 1024 rows of its two tables. Every update that was measured takes 77 ns. */
+static void profile_cost__updates_a_table_that_the_head_has_taken_over(void **state)
+{
+    (void)state;
+    bool beyond;
+    begin("cpu-1x2");
+    model_clear(&model);
+    assert_int_equal(model_parse("gpt2:seq=1024", &model, NULL), OK);
+    assert_int_equal(model_let_head_go_on(&model, NULL), OK);
+    measure(&profile, "p", "cpu", &model, 1, 2, 1000);
+    assert_int_equal(profile_cost(&profile, &model, &cluster, NULL, &handle, NULL), OK);
+    const int head = model.num_items - 1;
+    for (int frozen = 0; frozen < 2; frozen++) {
+        const struct model *at = model_at(&model, frozen);
+        assert_int_equal(ask(&handle.cost, at, head, PASS_UPDATE, 0, "cpu", &beyond),
+                         frozen ? 77 + 77 * 50257 / 51281 : 77);
+        assert_int_equal(ask(&handle.cost, at, head - 2, PASS_UPDATE, 0, "cpu", &beyond), 77);
+        assert_int_equal(ask(&handle.cost, at, head, PASS_BWD_WEIGHT, 4, "cpu", &beyond),
+                         ask(&handle.cost, &model, head, PASS_BWD_WEIGHT, 4, "cpu", &beyond));
+    }
+    end();
+}
+
 /* Profiles of older versions lack the pass: the whole input half stands for it, and is said to. */
 static void profile_cost__takes_input_half_where_rest_was_not_measured(void **state)
 {
@@ -806,6 +830,7 @@ int main(void)
         cmocka_unit_test(curve_at__goes_through_points_and_lines),
         cmocka_unit_test(profile_cost__interpolates_and_flags_extrapolation),
         cmocka_unit_test(profile_cost__attention_of_packed_rows_takes_less),
+        cmocka_unit_test(profile_cost__updates_a_table_that_the_head_has_taken_over),
         cmocka_unit_test(profile_cost__takes_input_half_where_rest_was_not_measured),
         cmocka_unit_test(profile_cost__tells_layers_that_drop_from_others),
         cmocka_unit_test(profile_cost__takes_forward_where_none_without_stash_was_measured),
