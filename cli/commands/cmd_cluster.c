@@ -13,7 +13,6 @@
 #include "partition/cluster/device_kinds.h"
 #include "partition/cost/cost.h"
 #include "partition/base/units.h"
-#include "profiles/base/whole_file.h"
 #include "profiles/json/columns.h"
 #include "profiles/json/fields.h"
 #include "profiles/job/job_json.h"
@@ -22,8 +21,8 @@ enum { IMPORT_FILES_MAX = 8 };
 
 /* The sources of a cluster's figures. */
 struct origin {
-    const char *file;         /* NULL: not a file */
-    struct json *root;        /* owned: of the file */
+    const char *file;         /* of a file or an object; NULL: it is neither */
+    struct json *root;        /* owned: of the file, or the object */
     const struct json *first; /* in root: its first device, where it has a list */
     /* The sources of the figures of the first device, its port to the network, the uplink of the
      * first node, and latencies and context are; NULL: of no published machine. */
@@ -71,13 +70,12 @@ static enum status find_origin(const char *text, const struct cluster *cluster,
     const char *base = text;
     char kind[32];
     *origin = (struct origin){0};
-    if (path_is_json(text)) {
-        enum status rc = json_read_file(text, &origin->root, err);
-        if (rc != OK)
-            return rc;
+    const enum status rc = cluster_text_json(text, &origin->root, &origin->file, err);
+    if (rc != OK)
+        return rc;
+    if (origin->root) {
         base = json_string(json_get(origin->root, "preset"));
         origin->first = json_first(json_get(origin->root, "devices"));
-        origin->file = text;
     }
     origin->device = origin->nic = kind_node(kind_of_device(&cluster->devices[0]));
     origin->uplink = machine_before(cluster, 1);
@@ -282,7 +280,7 @@ static enum status list_machines(const struct command *command, bool as_json, st
         return command_answer(answer, err);
     printf(
         "\n\nalso MACHINE-NODES, KIND-NODESxDEVICES (a100-2x8; 'elapse devices' lists the kinds), "
-        "NODESxDEVICES, this-machine, a JSON file\n");
+        "NODESxDEVICES, this-machine, a JSON file or its object\n");
     return OK;
 }
 

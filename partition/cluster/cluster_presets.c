@@ -355,7 +355,7 @@ static enum status unknown_cluster(const char *text, struct err *err)
                              near ? ", nearest is '" : "", near ? near : "", near ? "'" : "");
     err_hint(err, "a machine with or without its number of nodes (dgx-a100, p4d.24xlarge-4; "
                   "'elapse cluster' lists them), KIND-NODESxDEVICES (a100-2x8), NODESxDEVICES, "
-                  "this-machine, or a JSON file");
+                  "this-machine, a JSON file, or its object");
     return rc;
 }
 

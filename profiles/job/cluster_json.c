@@ -361,16 +361,35 @@ static enum status read_faults(const struct json *object, const struct fields_so
     return rc;
 }
 
-static enum status load_cluster_file(const char *path, struct cluster *cluster, struct err *err)
+static bool text_is_object(const char *text)
 {
-    const char *slash = strrchr(path, '/');
-    char *dir = slash ? strndup(path, (size_t)(slash - path) + 1) : NULL;
-    const struct fields_source source = {.file = path, .prefix = "cluster", .dir = dir};
+    return text[strspn(text, " \t\r\n")] == '{';
+}
+
+enum status cluster_text_json(const char *text, struct json **root, const char **name,
+                              struct err *err)
+{
+    *root = NULL;
+    *name = text_is_object(text) ? "CLUSTER" : path_is_json(text) ? text : NULL;
+    if (!*name)
+        return OK;
+    return *name == text ? json_read_file(text, root, err) : json_parse(text, *name, root, err);
+}
+
+/* Load the object that a text is or names. The files that a cluster file names are beside it. */
+static enum status load_cluster_object(const char *text, struct cluster *cluster, struct err *err)
+{
     struct json *root = NULL;
-    enum status rc = slash && !dir ? err_nomem(err) : json_read_file(path, &root, err);
+    const char *name;
+    enum status rc = cluster_text_json(text, &root, &name, err);
+    const char *slash = rc == OK ? strrchr(name, '/') : NULL;
+    char *dir = slash ? strndup(name, (size_t)(slash - name) + 1) : NULL;
+    const struct fields_source source = {.file = name, .prefix = "cluster", .dir = dir};
+    if (slash && !dir)
+        rc = err_nomem(err);
     THEN(json_type(root) == JSON_OBJECT ? cluster_from_json(root, &source, cluster, err)
                                         : err_set(err, ERR_INPUT, "%s: must be an object, got %s",
-                                                  path, json_type_name(json_type(root))));
+                                                  name, json_type_name(json_type(root))));
     json_free(root);
     free(dir);
     return rc;
@@ -450,9 +469,9 @@ enum status cluster_from_json(const struct json *value, const struct fields_sour
     rc = fields_read(cluster_fields, NUM_CLUSTER_FIELDS, value, source, &figures, err);
     THEN(read_own_kind(value, file, key, &figures, err));
     THEN(read_links(value, file, key, &figures, err));
-    if (rc == OK && path_is_json(figures.preset))
-        rc = err_set(err, ERR_INPUT, "%s: %s.preset must not be a file, got '%s'", file, key,
-                     figures.preset);
+    if (rc == OK && (path_is_json(figures.preset) || text_is_object(figures.preset)))
+        rc = err_set(err, ERR_INPUT, "%s: %s.preset must not be a file or an object, got '%s'",
+                     file, key, figures.preset);
     if (rc != OK)
         goto out;
     rc = read_devices(value, &figures, source, &got, err);
@@ -512,8 +531,8 @@ enum status cluster_load(const char *text, struct cluster *cluster, struct err *
 {
     if (strcmp(text, "this-machine") == 0)
         return this_machine(cluster, err);
-    if (path_is_json(text))
-        return load_cluster_file(text, cluster, err);
+    if (path_is_json(text) || text_is_object(text))
+        return load_cluster_object(text, cluster, err);
     /* KIND-NODESxDEVICES of a kind of the user's. */
     const char *dash = strrchr(text, '-');
     char name[32] = "";

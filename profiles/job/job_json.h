@@ -82,11 +82,15 @@ void norms_to_json(struct json *array, const double *norms, int64_t num_epochs, 
 int64_t job_num_samples(const struct job *job, bool train);
 
 /* Load a MODEL text of the command line: a preset with modifiers, or a JSON file (ours, or a
- * Hugging Face config.json). Load a CLUSTER text: a preset, NODESxDEVICES, or a JSON file;
- * "this-machine" asks the operating system for cores and memory. *model and *cluster must be zeroed
- * or cleared. */
+ * Hugging Face config.json). Load a CLUSTER text: a preset, NODESxDEVICES, a JSON file, or the object
+ * itself ('{"preset": "a100-2x8", "uplink": "5GBps"}'); "this-machine" asks the operating system for
+ * cores and memory. *model and *cluster must be zeroed or cleared. */
 enum status model_load(const char *text, struct model *model, struct err *err);
 enum status cluster_load(const char *text, struct cluster *cluster, struct err *err);
+/* Read the object that a CLUSTER text is or names. *name is what messages call it: the text of a file's
+ * path, or "CLUSTER". Both are NULL for other texts. The caller frees *root. */
+enum status cluster_text_json(const char *text, struct json **root, const char **name,
+                              struct err *err);
 
 /* Load a model or cluster from the value of a file's key, source->prefix: a MODEL or CLUSTER text
  * (file names relative to source->dir), or an object. elem_bytes is the size of an activation

@@ -94,6 +94,9 @@ expect "and tells of runs that are not of one length" 0 '"note":"train.max_steps
     "$elapse" sim "$tmp/good.json" --json --set model=vit-tiny --set cluster=rtx5000-2x8
 expect "a job without epochs has nothing to simulate" 1 'no step to simulate' \
     "$elapse" sim "$tmp/good.json" --set train.epochs=0
+expect "a CLUSTER may be the object of a file" 0 'uplink of a node, each direction +5 GB/s  CLUSTER' \
+    "$elapse" cluster '{"preset": "a100-2x4", "uplink": "5GBps"}'
+one_line "an object with an unknown key" 2 "CLUSTER: unknown key 'cluster.nodez'" "$elapse" cluster '{"nodez": 2}'
 one_line "missing job" 3 "absent\.json" "$elapse" plan "$tmp/absent.json"
 one_line "--set with an unknown key" 2 'pipeline\.stages' "$elapse" plan "$tmp/good.json" --set pipeline.stages=2
 one_line "more stages than items" 1 '8 items|7 items|stages' "$elapse" sim --step \

@@ -997,7 +997,7 @@ static void model_load__reads_the_configs_of_llama_and_its_kin(void **state)
     }
 }
 
-static void cluster_load__reads_objects_lists_and_this_machine(void **state)
+static void cluster_load__reads_objects_lists_texts_of_objects_and_this_machine(void **state)
 {
     (void)state;
     struct cluster cluster = {0};
@@ -1034,6 +1034,19 @@ static void cluster_load__reads_objects_lists_and_this_machine(void **state)
     assert_int_equal(cluster.num_devices, 32);
     assert_true(cluster.uplink_bytes_per_s[3] == 2e9);
     cluster_clear(&cluster);
+    assert_int_equal(
+        cluster_load(" {\"preset\":\"a100-2x8\",\"nodes\":3,\"uplink\":2e9}", &cluster, &err), OK);
+    assert_int_equal(cluster.num_devices, 24);
+    assert_true(cluster.uplink_bytes_per_s[2] == 2e9);
+    cluster_clear(&cluster);
+    assert_int_equal(cluster_load("{\"nodes\":2", &cluster, &err), ERR_INPUT);
+    assert_int_equal(strncmp(err.msg, "CLUSTER:", 8), 0);
+    err = (struct err){0};
+    assert_int_equal(cluster_load("{\"nodez\":2}", &cluster, &err), ERR_INPUT);
+    assert_non_null(strstr(err.msg, "nodez"));
+    err = (struct err){0};
+    assert_int_equal(cluster_load("{\"preset\":\"{}\"}", &cluster, &err), ERR_INPUT);
+    err = (struct err){0};
     assert_int_equal(cluster_load("this-machine", &cluster, &err), OK);
     assert_int_equal(cluster.num_devices, sysconf(_SC_NPROCESSORS_ONLN));
     assert_true(cluster.devices[0].mem_bytes > 0 && cluster.devices[0].mem_bytes < INT64_MAX);
@@ -1399,7 +1412,7 @@ int main(void)
         cmocka_unit_test(job_load__gives_a_config_the_dtype_of_the_job),
         cmocka_unit_test(job_load__has_one_dtype_for_model_and_job),
         cmocka_unit_test(model_load__reads_the_configs_of_llama_and_its_kin),
-        cmocka_unit_test(cluster_load__reads_objects_lists_and_this_machine),
+        cmocka_unit_test(cluster_load__reads_objects_lists_texts_of_objects_and_this_machine),
         cmocka_unit_test(cluster_load__gives_a_known_kind_its_usual_machine),
         cmocka_unit_test(job_load__reads_lists_of_schedules_and_sizes_of_micro_batches),
         cmocka_unit_test(job_from_json__says_so_when_memory_ends_anywhere),
