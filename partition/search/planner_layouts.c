@@ -623,7 +623,7 @@ static enum status spread_book(struct solver *s, struct books *books,
             continue;
         set_common(s, false);
         one->search.floor_rate = BOOK_SHARE * open_rate(from);
-        rc = search_adopt(&one->search, &from->search.judged[from->search.best]);
+        rc = search_adopt(&one->search, &from->search);
         one->search.floor_rate = 0;
         if (rc != OK)
             err_copy(s->err, &one->why);

@@ -182,8 +182,9 @@ static inline bool search_is_varied(const struct search *search)
 {
     return search->best < 0 || search->judged[search->best].varied;
 }
-/* Time the plan of another layout, with its cut. The groups of devices and the items of both are alike. */
-enum status search_adopt(struct search *search, const struct judged *other);
+/* Time the best plan of another layout, which has one, with its place and cut. The groups of devices and the
+ * items of both are alike. */
+enum status search_adopt(struct search *search, const struct search *other);
 /* Check the problem of a layout and prepare its search without any family. */
 enum status search_open_bare(struct search *search, struct search_common *common,
                              const struct planner_problem *problem,

@@ -354,23 +354,40 @@ enum status search_vary(struct search *search)
     return rc;
 }
 
-enum status search_adopt(struct search *search, const struct judged *other)
+/* Set node->place to the place in this search's list that has the devices of `there` in the search `from`. Each
+ * search numbers the places that it lists. *found: there is one. */
+static enum status find_place(struct search *search, const struct search *from,
+                              const struct node *there, struct node *node, bool *found)
 {
-    const struct node *from = &other->node;
+    const size_t num = (size_t)there->num_ranks * (size_t)there->num_pipelines;
+    const int *place;
+    int num_places;
+    int *want = malloc(2 * num * sizeof *want);
+    enum status rc = want ? search_map(from, there, want, search->err) : err_nomem(search->err);
+    THEN(rank_places_of(search->places, there->num_ranks, there->num_pipelines, &place, &num_places,
+                        search->err));
+    *found = false;
+    for (int i = 0; rc == OK && !*found && i < num_places; i++) {
+        node->place = place[i];
+        rc = search_map(search, node, want + num, search->err);
+        *found = rc == OK && memcmp(want, want + num, num * sizeof *want) == 0;
+    }
+    free(want);
+    return rc;
+}
+
+enum status search_adopt(struct search *search, const struct search *other)
+{
+    const struct node *from = &other->judged[other->best].node;
     struct node node;
+    bool found;
     if (from->num_ranks > search->num_lengths ||
         !search_allows_replicas(search, from->num_ranks, from->num_pipelines, &node) ||
         !search_weights_fit(search, from->num_ranks))
         return OK;
-    const int *place;
-    int num_places, at = 0;
-    enum status rc = rank_places_of(search->places, from->num_ranks, from->num_pipelines, &place,
-                                    &num_places, search->err);
-    if (rc != OK || num_places == 0)
+    enum status rc = find_place(search, other, from, &node, &found);
+    if (rc != OK || !found)
         return rc;
-    while (at < num_places && place[at] != from->place)
-        at++;
-    node.place = place[at < num_places ? at : 0]; /* the other search has listed its own ones */
     node.batch = from->batch;
     node.microbatches = from->microbatches;
     node.frozen = from->frozen;

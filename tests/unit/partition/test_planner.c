@@ -1069,6 +1069,47 @@ static void planner_solve__gives_long_pipelines_several_chunks(void **state)
     instance_clear(&in);
 }
 
+/* Places are numbered in the order in which a search has listed them. A plan of another layout therefore
+ * has a number that this search may not know, or knows for another place. */
+static void search_adopt__takes_a_place_that_its_own_search_has_listed(void **state)
+{
+    (void)state;
+    struct instance in;
+    struct search_common no_others = {0};
+    struct search other = {0}, own = {0};
+    const int *place;
+    int num, first_item[] = {0, 2, 4};
+    vit_problem(&in, "uniform:layers=4,fwd=1ms,bwd_input=1ms,bwd_weight=1ms,params=0,act=0", "1x4",
+                8);
+    cost_constant(&in.cost);
+    for (int d = 0; d < in.cluster.num_devices; d++)
+        in.cluster.devices[d].speed = 1 + d; /* four types: every place is listed */
+    in.options.schedules = 1u << SCHEDULE_1F1B;
+    assert_int_equal(search_open_bare(&other, &no_others, &in.problem, &in.options, NULL), OK);
+    assert_int_equal(search_open_bare(&own, &no_others, &in.problem, &in.options, NULL), OK);
+    for (int K = 4; K >= 2; K--) /* the other search has listed those of longer pipelines before */
+        assert_int_equal(rank_places_of(other.places, K, 1, &place, &num, NULL), OK);
+    struct node node = {.num_ranks = 2,
+                        .num_pipelines = 1,
+                        .place = place[num - 1],
+                        .batch = 8,
+                        .microbatches = microbatches_of(8, 4),
+                        .schedule = SCHEDULE_1F1B,
+                        .chunks = 1,
+                        .frozen = search_first_placement(&other)};
+    int theirs[2], ours[2];
+    assert_int_equal(search_map(&other, &node, theirs, NULL), OK);
+    assert_int_equal(search_keep(&other, node, first_item, 1, 1), OK);
+    assert_int_equal(search_adopt(&own, &other), OK);
+    assert_int_equal(own.num_judged, 1);
+    assert_true(own.judged[0].step_ns > 0);
+    assert_int_equal(search_map(&own, &own.judged[0].node, ours, NULL), OK);
+    assert_memory_equal(ours, theirs, sizeof ours);
+    search_clear(&own);
+    search_clear(&other);
+    instance_clear(&in);
+}
+
 static void planner_solve__divides_the_batch_when_equal_microbatches_are_wanted(void **state)
 {
     (void)state;
@@ -1326,6 +1367,7 @@ int main(void)
         cmocka_unit_test(planner_microbatches__has_every_count_once_when_compared_with_a_scan),
         cmocka_unit_test(planner_solve__takes_fewer_microbatches_when_launching_costs),
         cmocka_unit_test(planner_solve__gives_long_pipelines_several_chunks),
+        cmocka_unit_test(search_adopt__takes_a_place_that_its_own_search_has_listed),
         cmocka_unit_test(planner_solve__divides_the_batch_when_equal_microbatches_are_wanted),
         cmocka_unit_test(planner_solve__obeys_the_judge_when_there_is_one),
         cmocka_unit_test(planner_solve__finds_again_what_it_had_left_out_for_less),
