@@ -646,12 +646,47 @@ static int next_to_vary(const struct search *search)
     return next;
 }
 
+/* Whether a candidate before this one has its length, place, schedule and chunks. */
+static bool kind_before(const struct search *search, int index)
+{
+    const struct node *one = &search->judged[index].node;
+    for (int i = 0; i < index; i++) {
+        const struct node *other = &search->judged[i].node;
+        if (other->num_ranks == one->num_ranks && other->place == one->place &&
+            other->schedule == one->schedule && other->chunks == one->chunks)
+            return true;
+    }
+    return false;
+}
+
+/* A schedule may be slower at a plain cut and faster at its best one: look for a better cut of the fastest
+ * candidate of each length, place and schedule, if it is near the best one. Where no link is shared, search_run()
+ * finds it. */
+static enum status recut_kinds(struct search *search)
+{
+    enum status rc = OK;
+    if (search->best < 0 ||
+        search->judged[search->best].asked_ns <= search->judged[search->best].step_ns)
+        return OK;
+    search_sort(search);
+    for (int i = 0; i < search->num_judged && rc == OK && search_goes_on(search); i++) {
+        const struct judged *judged = &search->judged[i];
+        if (judged->step_ns > 0 && judged->asked_ns == 0 &&
+            VARY_SHARE * (double)judged->step_ns <= (double)search_limit(search, &judged->node) &&
+            !kind_before(search, i))
+            rc = search_recut(search, i);
+    }
+    return rc;
+}
+
 enum status search_ask_more(struct search *search)
 {
     const int64_t most = search->asked_ops + BOOK_OPS;
     int asked, next, varied = 0;
     search->until = 2 * search->ops + MORE_OPS;
     enum status rc = ask_round(search, false, &asked);
+    THEN(recut_kinds(search));
+    THEN(ask_round(search, false, &asked));
     while (rc == OK && varied++ < VARY_MOST && search->asked_ops < most &&
            (next = next_to_vary(search)) >= 0 && search_goes_on(search)) {
         rc = search_vary_one(search, next);
