@@ -1,7 +1,7 @@
 /* The blocked matrix product of gemm.h, and the choice of its kernel.
  *
- * gemm() cuts the product into blocks of ROW_BLOCK rows, GEMM_COLS columns and K_BLOCK values of k.
- * All threads pack the block of b together, then multiply it with tiles of rows of a, a tile a
+ * gemm() cuts the product into blocks of ROW_BLOCK rows, GEMM_COLS columns and block_k() values of
+ * k. All threads pack the block of b together, then multiply it with tiles of rows of a, a tile a
  * thread. A product without c collects each tile in scratch and hands it to finish() after the last
  * block of k. Read gemm() first, then tile_rows(). */
 #include "exec/cpu/gemm.h"
@@ -13,10 +13,11 @@
 
 #include "exec/cpu/cpu.h"
 #include "exec/cpu/gemm_kernel.h"
+#include "exec/cpu/gemm_panels.h"
 
 /* Rows come in blocks, so that the tiles of a block stay in a cache while the blocks of b, each
  * packed once, are multiplied with all of them. */
-enum { ROW_BLOCK = 2048, K_BLOCK = 2048, TILE_FLOATS = 128 * 1024 };
+enum { ROW_BLOCK = 2048, K_BLOCK = 2048, PIECES = 3, TILE_FLOATS = 128 * 1024 };
 
 const struct gemm_kernel *const gemm_kernels[] = {
 #ifdef __x86_64__
@@ -107,6 +108,18 @@ static int64_t tile_rows(const struct gemm_kernel *kernel, int64_t rows, int64_t
     return cpu_tiles(cpu_tiles(rows, tiles), step) * step;
 }
 
+/* Largest number of k in a block. A product with c takes few pieces of k at a time (gemm_panels.h),
+ * so that a packed tile of a stays in the L2 cache while all panels of b pass. Without c every tile
+ * of the block of rows would be kept from block to block, so blocks are long. Both are whole pieces,
+ * so that the bits of a product do not depend on c. */
+static int64_t block_k(const struct gemm_kernel *kernel, bool finished)
+{
+    if (!kernel->panels)
+        return K_BLOCK;
+    const int64_t piece = kernel->panels->kc;
+    return finished ? K_BLOCK / piece * piece : PIECES * piece;
+}
+
 static int64_t up64(int64_t bytes)
 {
     return (bytes + 63) / 64 * 64;
@@ -117,13 +130,13 @@ void gemm(struct backend *be, const struct gemm *g)
     const struct gemm_kernel *kernel = gemm_kernel(be->elem_bytes);
     const int64_t elem = be->elem_bytes;
     const int64_t most_rows = cpu_min(g->m, ROW_BLOCK), most_cols = cpu_min(g->n, GEMM_COLS);
-    const int64_t most_k = cpu_min(g->k, K_BLOCK),
+    const int64_t k_block = block_k(kernel, !g->c), most_k = cpu_min(g->k, k_block),
                   tile = tile_rows(kernel, most_rows, most_cols, !g->c);
     const int64_t packed = up64(kernel->packed_bytes(kernel, most_cols, most_k)),
                   work = up64(kernel->work_bytes(kernel, tile, most_k));
     /* Scratch for tiles of the product. If one block of k completes a tile, each thread needs one.
      * Otherwise every tile of the block of rows must be kept. */
-    const bool whole = g->k <= K_BLOCK;
+    const bool whole = g->k <= k_block;
     const int64_t tiles = g->c ? 0 : whole ? be->threads : cpu_tiles(most_rows, tile);
     const int64_t tile_bytes = up64(tile * most_cols * (int64_t)sizeof(float));
     char *scratch = cpu_scratch(be, packed + be->threads * work + tiles * tile_bytes);
@@ -132,9 +145,9 @@ void gemm(struct backend *be, const struct gemm *g)
     char *works = scratch + packed, *products = works + be->threads * work;
     for (int64_t r0 = 0; r0 < g->m; r0 += ROW_BLOCK)
         for (int64_t c0 = 0; c0 < g->n; c0 += GEMM_COLS)
-            for (int64_t k0 = 0; k0 < g->k; k0 += K_BLOCK) {
+            for (int64_t k0 = 0; k0 < g->k; k0 += k_block) {
                 const int64_t rows = cpu_min(ROW_BLOCK, g->m - r0);
-                const int64_t cols = cpu_min(GEMM_COLS, g->n - c0), k = cpu_min(K_BLOCK, g->k - k0);
+                const int64_t cols = cpu_min(GEMM_COLS, g->n - c0), k = cpu_min(k_block, g->k - k0);
                 const int threads = cpu_threads(be, rows * cols * k / PRODUCTS_PER_ELEMENT);
                 const struct gemm_block b = {(const char *)g->b +
                                                  (k0 * g->b_row + c0 * g->b_col) * elem,
