@@ -97,8 +97,9 @@ static struct json *decoder_config(const struct model *m)
 
 struct json *hf_config(const struct model *model, const struct hf_data *data)
 {
-    static const char *const berts[] = {"BertForSequenceClassification", "BertForQuestionAnswering",
-                                        "BertForMaskedLM"};
+    /* By task. No BERT has the last one. */
+    static const char *const berts[TASK_CAUSAL_LM + 1] = {
+        "BertForSequenceClassification", "BertForQuestionAnswering", "BertForMaskedLM", ""};
     struct json *root;
     if (model->family == FAMILY_LLAMA)
         return decoder_config(model);
