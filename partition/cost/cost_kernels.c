@@ -21,6 +21,7 @@ struct question {
     double expert_load;
     int32_t experts, experts_active, expert_mlp, shared_experts, expert_ways;
     int32_t kv_rank, q_rank, rope_dim, v_dim;
+    int32_t expert_groups, groups_active;
     int32_t elem_bytes, tensor, flags, window, block, context, lora, adapted, expert_tensor;
 };
 
@@ -84,6 +85,8 @@ static struct question question_of(const struct model *model, int item, int pass
     q.shared_experts = model->shared_experts;
     q.expert_ways = model->expert_ways;
     q.expert_tensor = model->expert_tensor;
+    q.expert_groups = model->expert_groups;
+    q.groups_active = model->groups_active;
     q.kv_rank = model->kv_rank;
     q.q_rank = model->q_rank;
     q.rope_dim = model->rope_dim;

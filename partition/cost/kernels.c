@@ -7,6 +7,7 @@
 #include "partition/cost/kernels.h"
 
 #include "partition/model/attention.h"
+#include "partition/model/expert_parts.h"
 #include "partition/model/framework.h"
 #include "partition/model/lora.h"
 #include "partition/model/packing.h"
@@ -165,6 +166,27 @@ static void make_narrow(struct lister *l)
                    ((double)last->m + (double)last->n);
 }
 
+/* In front of a product of operands with a scale for each block, Transformer Engine puts the scales in the order that tensor
+ * cores read, a kernel for each operand, of all experts at once (swizzle_scaling_factors(); its pull requests 2019 and 3011, of
+ * which the latter does away with it for NVFP4 in May 2026). */
+static void add_swizzle(struct lister *l, double elements)
+{
+    const double scale = l->narrow == NARROW_NVFP4 ? 1.0 / 16 : 1.0 / 32;
+    if ((l->narrow == NARROW_NVFP4 || l->narrow == NARROW_MXFP8) && l->model->framework &&
+        l->model->framework->swizzles_scales)
+        add(l,
+            (struct kernel){.kind = KERNEL_MEMORY, .launches = 1, .bytes = elements * 2 * scale});
+}
+
+static void add_narrow_matmul(struct lister *l, enum matmul_layout layout, int64_t batch, int64_t m,
+                              int64_t n, int64_t k)
+{
+    add_swizzle(l, (double)batch * (double)m * (double)k);
+    add_swizzle(l, (double)batch * (double)n * (double)k);
+    add_matmul(l, layout, batch, m, n, k);
+    make_narrow(l);
+}
+
 /* Scaling and casting `elements` of an operand, as Transformer Engine does it: a pass for the largest
  * value where a tensor has one scale (fp8 by current scaling, NVFP4's outer scale; by delayed scaling the cast
  * finds it for the next step), and one that
@@ -186,8 +208,7 @@ static void add_cast(struct lister *l, double elements)
 static void add_weight_grad(struct lister *l, int64_t batch, int64_t n, int64_t k, int64_t rows)
 {
     const double weights = (double)batch * (double)n * (double)k;
-    add_matmul(l, LAYOUT_NT, batch, n, k, rows);
-    make_narrow(l);
+    add_narrow_matmul(l, LAYOUT_NT, batch, n, k, rows);
     if (l->unfused || (l->model->framework && l->model->framework->narrow_grads)) {
         add_memory(l, weights * 3 * l->e);
         return;
@@ -282,15 +303,13 @@ static void add_linear(struct lister *l, int64_t rows, int64_t k, int64_t n)
     case PASS_FWD_NOGRAD:
         add_cast(l, (double)rows * (double)k);
         add_weight_cast(l, (double)k * (double)n);
-        add_matmul(l, LAYOUT_TN, 1, rows, n, k);
-        make_narrow(l);
+        add_narrow_matmul(l, LAYOUT_TN, 1, rows, n, k);
         break;
     case PASS_BWD_INPUT:
     case PASS_BWD_REST:
         add_cast(l, (double)rows * (double)n);
         add_weight_cast(l, (double)k * (double)n);
-        add_matmul(l, LAYOUT_NN, 1, rows, k, n);
-        make_narrow(l);
+        add_narrow_matmul(l, LAYOUT_NN, 1, rows, k, n);
         break;
     case PASS_BWD_WEIGHT:
         add_weight_grad(l, 1, n, k, rows);
@@ -539,22 +558,47 @@ static void add_core(struct lister *l, const struct heads *h)
         add_fused_core(l, h);
 }
 
-/* Rotary positions of queries and keys. By operators: negate a half, concatenate, two products with
- * the table, their sum; backwards as many (apply_rotary_pos_emb() of transformers). */
-static void add_rope(struct lister *l, const struct heads *h)
+/* PyTorch's operators for rotary positions of x bytes: negate a half, concatenate, two products with the table, their sum;
+ * backwards as many (apply_rotary_pos_emb() of transformers). */
+static void add_eager_rope(struct lister *l, double x)
 {
-    const double x = (double)l->tokens * (double)((h->query + h->key) * h->wide) * l->e;
-    if (!l->model->rope || l->pass == PASS_BWD_WEIGHT)
-        return;
-    if (!l->model->eager_rope) {
-        add_memory(l, 2 * x);
-        return;
-    }
     add_scattered(l, x, x / l->e / 2);
     add_memory(l, 2 * x);
     add_scattered(l, 2 * x, x / l->e);
     add_scattered(l, 2 * x, x / l->e);
     add_memory(l, 3 * x);
+}
+
+/* Latent attention turns rope_dim numbers of each query, and of one key that all heads share. One kernel turns the queries
+ * in place; another reads keys, values and the shared key, and writes keys as wide as queries, and values
+ * (fused_apply_mla_rope_for_q() and _kv() of megatron/core/fusions/fused_mla_yarn_rope_apply.py, 0.13). By operators
+ * heads are joined from both parts (DeepseekV3Attention of transformers). Backwards the same goes the other way. */
+static void add_latent_rope(struct lister *l, const struct heads *h)
+{
+    const double t = (double)l->tokens * l->e, a = (double)h->query, turned = l->model->rope_dim,
+                 kept = (double)h->wide - turned;
+    if (l->model->eager_rope) {
+        add_eager_rope(l, t * (a + 1) * turned);
+        add_memory(l, t * 2 * a * (double)h->wide);
+        add_memory(l, t * (a * (kept + (double)h->wide) + turned));
+        return;
+    }
+    add_memory(l, t * 2 * a * turned);
+    add_memory(l, t * (a * (kept + (double)h->wide + 2 * (double)h->width) + turned));
+}
+
+/* Rotary positions of queries and keys. */
+static void add_rope(struct lister *l, const struct heads *h)
+{
+    const double x = (double)l->tokens * (double)((h->query + h->key) * h->wide) * l->e;
+    if (!l->model->rope || l->pass == PASS_BWD_WEIGHT)
+        return;
+    if (l->model->kv_rank > 0)
+        add_latent_rope(l, h);
+    else if (l->model->eager_rope)
+        add_eager_rope(l, x);
+    else
+        add_memory(l, 2 * x);
 }
 
 /* Whether the product for the input's gradient is left out: after a frozen prefix nobody needs it,
@@ -866,10 +910,9 @@ static void list_grouped(struct lister *l, int64_t experts, int64_t rows, int64_
     }
     add_cast(l, (double)experts * (double)rows * (double)(forward(l) ? k : n));
     if (forward(l))
-        add_matmul(l, LAYOUT_TN, experts, rows, n, k);
+        add_narrow_matmul(l, LAYOUT_TN, experts, rows, n, k);
     else
-        add_matmul(l, LAYOUT_NN, experts, rows, k, n);
-    make_narrow(l);
+        add_narrow_matmul(l, LAYOUT_NN, experts, rows, k, n);
 }
 
 /* Linear [k -> n] of each local expert over `rows` rows, as one grouped product. Where each expert has
@@ -880,7 +923,8 @@ static void add_grouped(struct lister *l, int64_t experts, int64_t rows, int64_t
     const int before = l->count;
     list_grouped(l, experts, rows, k, n);
     for (int i = before; i < l->count; i++)
-        l->list[i].launches = l->loops;
+        if (l->list[i].launches == 0)
+            l->list[i].launches = l->loops;
 }
 
 /* The biases of the experts' second linear [chosen, hidden], which no product of Megatron-LM's adds: for
@@ -995,6 +1039,32 @@ static void add_permutation_operators(struct lister *l, double moved)
  * DeepSeek-V3 on GB200, 2025). Of the backward none is published. */
 #define ROUTER_LAUNCHES(sends_once) ((sends_once) ? 17 : 31)
 
+/* Bytes that the permutation of tokens by expert moves, one way; the weighted sum of the experts' outputs moves them too. A
+ * copy for each device comes through a dispatcher that sends tokens once, and is read and written beside the `moved`
+ * bytes of the experts' rows. An all-to-all of copies needs one permutation to the order of devices and one to that of
+ * experts (section 2.1.1 of Megatron-LM's discussion of DeepSeek-V3 on GB200, 2025). */
+static double permuted_bytes(const struct lister *l, double moved, bool out)
+{
+    const struct model *m = l->model;
+    const int ways = m->expert_ways > 1 ? m->expert_ways : 1;
+    const bool loops = m->framework && m->framework->loops_experts;
+    const bool sorts = loops && !m->sends_once && ways > 1 && m->experts > ways;
+    if (loops && m->sends_once && ways > 1)
+        return moved * (1 + model_expert_parts(m, ways) / m->experts_active);
+    return (out ? 2 * moved : moved + hidden_bytes(l)) + (sorts ? 2 * moved : 0);
+}
+
+/* Narrow products take rows in multiples of 16 or 32, so Megatron-LM copies the experts' rows to a padded tensor in
+ * front of them, and from one behind (Fp8Padding and Fp8Unpadding of Transformer Engine in TEGroupedMLP.forward()).
+ * DeepEP and HybridEP pad as they permute. */
+static void add_padding(struct lister *l, double moved)
+{
+    const struct framework *f = l->model->framework;
+    if (l->narrow != NARROW_NONE && f && f->loops_experts && !l->model->sends_once &&
+        l->pass != PASS_BWD_WEIGHT)
+        add_memory(l, 2 * moved);
+}
+
 /* Router, permutation by expert, the experts' linears, and the weighted sum of their outputs. A
  * device computes as many rows as its own tokens choose, times model.expert_load: the experts of a
  * device are in balance, and the device with most tokens is what the others wait for. Where X < T
@@ -1012,8 +1082,6 @@ static void add_experts(struct lister *l)
     const int64_t first = m->gated_mlp ? 2 * share : share;
     const double moved = (double)chosen * (double)hidden * l->e;
     const bool loops = m->framework && m->framework->loops_experts;
-    /* An all-to-all of copies takes tokens in the order of experts, and gives them in that of devices. */
-    const bool sorts = loops && !m->sends_once && ways > 1 && local > 1;
     l->tokens = t;
     add_router(l);
     if (l->pass != PASS_BWD_WEIGHT) {
@@ -1024,7 +1092,8 @@ static void add_experts(struct lister *l)
     l->dynamic = true;
     l->loops = loops && l->graphs != GRAPHS_STEP ? (int)local : 0;
     if (l->pass != PASS_BWD_WEIGHT)
-        add_memory(l, (sorts ? 4 : 2) * moved);
+        add_memory(l, permuted_bytes(l, moved, true));
+    add_padding(l, moved);
     if (forward(l)) {
         add_grouped(l, local, rows, hidden, first);
         add_expert_clamp(l, chosen, share);
@@ -1038,8 +1107,9 @@ static void add_experts(struct lister *l)
         add_activation(l, chosen, share);
         add_grouped(l, local, rows, hidden, first);
     }
+    add_padding(l, moved);
     if (l->pass != PASS_BWD_WEIGHT)
-        add_memory(l, moved + hidden_bytes(l) + (sorts ? 2 * moved : 0));
+        add_memory(l, permuted_bytes(l, moved, false));
     if (m->framework && m->framework->permutes_by_operators)
         add_permutation_operators(l, moved);
     l->dynamic = false;

@@ -13,6 +13,7 @@
 #include <math.h>
 
 #include "partition/model/attention.h"
+#include "partition/model/expert_parts.h"
 #include "partition/model/framework.h"
 #include "partition/model/lora.h"
 
@@ -371,25 +372,24 @@ int64_t model_expert_params(const struct model *part, int item)
                : 0;
 }
 
-/* The copies of a token that an all-to-all over W devices is charged with, of which (W - 1) / W leave
- * the device. A dispatcher that sends a token once to each device sends it to each of W - 1 with the
- * probability that one of its k experts is there: 1 - C(n - n/W, k) / C(n, k) for k of n at random. */
-static double copies_of_token(const struct model *part)
+/* Bytes of the copies of a sample's tokens, so many of each. */
+static int64_t copies_bytes(const struct model *part, double copies)
 {
-    const int W = part->expert_ways > 1 ? part->expert_ways : 1, n = part->experts;
-    double none = 1;
-    if (!part->sends_once)
-        return part->experts_active;
-    for (int i = 0; i < part->experts_active; i++)
-        none *= fmax(n - n / W - i, 0) / (n - i);
-    return W * (1 - none);
+    const int64_t tokens = share(part->seq, part->sequence_parallel ? part->tensor : 1);
+    return model_expert_tokens(part, (int64_t)ceil((double)tokens * copies)) * part->hidden *
+           part->elem_bytes;
 }
 
 int64_t model_expert_bytes(const struct model *part)
 {
-    const int64_t tokens = share(part->seq, part->sequence_parallel ? part->tensor : 1);
-    const int64_t copies = (int64_t)ceil((double)tokens * copies_of_token(part));
-    return model_expert_tokens(part, copies) * part->hidden * part->elem_bytes;
+    const int W = part->expert_ways > 1 ? part->expert_ways : 1;
+    return copies_bytes(part,
+                        part->sends_once ? model_expert_parts(part, W) : part->experts_active);
+}
+
+int64_t model_expert_node_bytes(const struct model *part, int nodes)
+{
+    return copies_bytes(part, model_expert_parts(part, nodes));
 }
 
 /* --- tokens ----------------------------------------------------------------------------------- */

@@ -47,8 +47,11 @@ void model_divide_experts(struct model *part, int expert, int expert_tensor);
 /* Parameters of a device's experts in an item that train; 0 for items without. */
 int64_t model_expert_params(const struct model *part, int item);
 /* Bytes that a device puts into an all-to-all of experts, for one sample: each token once for every
- * expert that it goes to. */
+ * expert that it goes to, or with sends_once for every device. */
 int64_t model_expert_bytes(const struct model *part);
+/* The same where a token goes once to each of `nodes` that have some of its experts, which divide the experts
+ * evenly. */
+int64_t model_expert_node_bytes(const struct model *part, int nodes);
 
 /* Check that C devices can divide the tokens of a sample in groups of T: a causal language model
  * without skip edges and without score matrices in memory, two chunks of tokens for each device, which

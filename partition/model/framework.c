@@ -118,7 +118,8 @@ _Static_assert(sizeof framework_kind_names / sizeof *framework_kind_names ==
  * engine (pipe/engine.py, _exec_reduce_grads()), Megatron-LM in 2021. */
 /* clang-format off */
 #define MEGATRON_TE .of = FRAMEWORK_MEGATRON_TE, .blocks_sends = true, .fused_norm = true, .loss = LOSS_PARALLEL, \
-    .has_communicators = true, .overlaps_tensor = true, .fuses_adapters = true, .packs_ahead = true, .loops_experts = true
+    .has_communicators = true, .overlaps_tensor = true, .fuses_adapters = true, .packs_ahead = true, .loops_experts = true, \
+    .swizzles_scales = true
 #define MEGATRON_TE_2024 MEGATRON_TE, .fused_rope = true, .fused_activation = true, .bucket_params = 40000000
 #define MEGATRON_TE_2025 MEGATRON_TE_2024, .reruns = 1u << RERUN_NORMS, .keeps_narrow_weights = true, .weighs_activation = true
 #define TORCH .steps_tensor = true, .gathers_narrow = true, .casts_weights = true

@@ -289,9 +289,12 @@ struct model {
     /* Mixture of experts; 0 in dense models. */
     int experts, experts_active; /* experts of a layer; of these, how many a token uses */
     int expert_mlp;              /* width of one expert */
-    int shared_experts;          /* experts that every token uses too */
-    int dense_layers;            /* that many first layers have the dense MLP instead */
-    bool expert_bias;            /* the router adds a bias per expert (DeepSeek-V3) */
+    /* Experts lie in groups, of which a token chooses some, and its experts among theirs
+     * (DeepSeek-V3); 0 and 1: no groups. */
+    int expert_groups, groups_active;
+    int shared_experts; /* experts that every token uses too */
+    int dense_layers;   /* that many first layers have the dense MLP instead */
+    bool expert_bias;   /* the router adds a bias per expert (DeepSeek-V3) */
     struct block block;
     const char *type; /* the decoder's as model_type_find() has it, static; NULL: llama */
     struct rope turns;
@@ -369,6 +372,7 @@ struct model_spec {
     int kv_heads, head_dim, qkv_bias, tied_head;
     int kv_rank, q_rank, rope_dim, v_dim;
     int experts, experts_active, expert_mlp, shared_experts, dense_layers, expert_bias;
+    int expert_groups, groups_active;
     struct block block;
     const char *type; /* the decoder's, as model_type_find() has it; NULL: another family.
                          FAMILY_COMPOSED: the model_type of model_composed.c */

@@ -177,14 +177,31 @@ bool llama_fill_tail(const struct model *model, struct item item[2])
     return ok && (!model->tied_head || item_store(h * vocab, &item[1].tied_params));
 }
 
+/* Each group has the same number of experts, and those that a token chooses have enough for it. */
+static enum status check_expert_groups(const struct model *model, const char *name, struct err *err)
+{
+    const int groups = model->expert_groups, active = model->groups_active;
+    if (groups <= 1)
+        return OK;
+    if (groups > model->experts || model->experts % groups != 0)
+        return err_set(err, ERR_INPUT,
+                       "model '%s': experts %d is not a multiple of expert_groups %d", name,
+                       model->experts, groups);
+    if (active < 1 || active > groups || model->experts / groups * active < model->experts_active)
+        return err_set(err, ERR_INPUT,
+                       "model '%s': groups_active must be 1..%d and have %d experts, got %d", name,
+                       groups, model->experts_active, active);
+    return OK;
+}
+
 static enum status check_experts(const struct model *model, const char *name, struct err *err)
 {
     if (model->experts == 0) {
         if (model->experts_active || model->expert_mlp || model->shared_experts ||
-            model->dense_layers || model->expert_bias)
+            model->dense_layers || model->expert_bias || model->expert_groups)
             return err_set(err, ERR_INPUT,
-                           "model '%s': experts_active, expert_mlp, shared_experts, dense_layers "
-                           "and expert_bias need experts",
+                           "model '%s': experts_active, expert_mlp, expert_groups, shared_experts, "
+                           "dense_layers and expert_bias need experts",
                            name);
         return OK;
     }
@@ -200,6 +217,7 @@ static enum status check_experts(const struct model *model, const char *name, st
     if (rc == OK && (model->dense_layers < 0 || model->dense_layers >= model->num_layers))
         rc = err_set(err, ERR_INPUT, "model '%s': dense_layers must be 0..%d, got %d", name,
                      model->num_layers - 1, model->dense_layers);
+    THEN(check_expert_groups(model, name, err));
     return rc;
 }
 
@@ -249,6 +267,8 @@ enum status llama_resolve(const struct model_spec *spec, const struct model_spec
     model->experts = spec->experts;
     model->experts_active = spec->experts_active;
     model->expert_mlp = spec->expert_mlp ? spec->expert_mlp : spec->experts ? model->mlp : 0;
+    model->expert_groups = spec->expert_groups;
+    model->groups_active = spec->groups_active;
     model->shared_experts = spec->shared_experts;
     model->dense_layers = spec->dense_layers;
     model->expert_bias = spec->expert_bias;

@@ -150,9 +150,9 @@ static const struct model_spec presets[] = {
     {LLAMA("deepseek-v2-lite", 27, 2048, 16, 0, 10944, 102400, 4096), LATENT(0),
      EXPERTS(64, 6, 1408, 2, 1)},
     {LLAMA("deepseek-v2", 60, 5120, 128, 0, 12288, 102400, 4096), LATENT(1536),
-     EXPERTS(160, 6, 1536, 2, 1)},
+     EXPERTS(160, 6, 1536, 2, 1), .expert_groups = 8, .groups_active = 3},
     {LLAMA("deepseek-v3", 61, 7168, 128, 0, 18432, 129280, 4096), LATENT(1536),
-     EXPERTS(256, 8, 2048, 1, 3), .expert_bias = 1},
+     EXPERTS(256, 8, 2048, 1, 3), .expert_groups = 8, .groups_active = 4, .expert_bias = 1},
  /* Dims of the released config.json files (tests/golden/hf_configs.json); model_types.c says what
   * the layers are. */
     {LLAMA("qwen3-0.6b", 28, 1024, 16, 8, 3072, 151936, 4096), .type = "qwen3", .head_dim = 128, .tied_head = 1, .turns.theta = 1e6},
@@ -459,6 +459,8 @@ static const struct model_key modifiers[] = {
     DIM("experts", LLAMA_ONLY, experts, 0, MODEL_EXPERTS_MAX, "experts of a layer"),
     DIM("experts_active", LLAMA_ONLY, experts_active, 1, MODEL_EXPERTS_MAX, "experts that a token uses"),
     DIM("expert_mlp", LLAMA_ONLY, expert_mlp, 1, MODEL_DIM_MAX, "width of an expert [mlp]"),
+    DIM("expert_groups", LLAMA_ONLY, expert_groups, 0, MODEL_EXPERTS_MAX, "groups of experts, of which a token chooses some [0: none]"),
+    DIM("groups_active", LLAMA_ONLY, groups_active, 0, MODEL_EXPERTS_MAX, "groups that a token chooses"),
     DIM("shared_experts", LLAMA_ONLY, shared_experts, 0, MODEL_EXPERTS_MAX, "experts that every token uses"),
     DIM("dense_layers", LLAMA_ONLY, dense_layers, 0, MODEL_LAYERS_MAX, "first layers without experts"),
     DIM("expert_bias", LLAMA_ONLY, expert_bias, 0, 1, "1: the router has a bias"),

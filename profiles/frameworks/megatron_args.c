@@ -159,6 +159,10 @@ static enum status add_experts(struct command_flags *f, int64_t ffn, struct json
     job_set_int(job, "model.experts_active", topk);
     job_set_int(job, "model.expert_mlp", width);
     job_set_int(job, "model.shared_experts", shared / width);
+    if (flag_given(f, "moe-router-num-groups")) {
+        job_set_int(job, "model.expert_groups", flag_int(f, "moe-router-num-groups", 1));
+        job_set_int(job, "model.groups_active", flag_int(f, "moe-router-group-topk", 1));
+    }
     if (flag_on(f, "moe-router-enable-expert-bias"))
         job_set(job, "model.expert_bias", "1");
     const char *const dispatcher = flag_word(f, "moe-token-dispatcher-type", "allgather");

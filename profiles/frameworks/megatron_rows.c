@@ -23,6 +23,7 @@ const struct flag_row megatron_rows[] = {
     ON("multi-latent-attention"), COUNT("kv-lora-rank", NULL), COUNT("q-lora-rank", NULL), COUNT("qk-head-dim", NULL),
     COUNT("qk-pos-emb-head-dim", NULL), COUNT("v-head-dim", NULL),
     NUMBER("num-experts", NULL), COUNT("moe-router-topk", NULL), COUNT("moe-ffn-hidden-size", NULL),
+    COUNT("moe-router-num-groups", NULL), COUNT("moe-router-group-topk", NULL),
     COUNT("moe-shared-expert-intermediate-size", NULL), LIST("moe-layer-freq"), ON("moe-router-enable-expert-bias"),
     NUMBER("mtp-num-layers", NULL), WORD("window-size"),
     /* Read: the layout. */

@@ -278,6 +278,9 @@ static void write_megatron_model(const struct writer *w)
                 m->experts, m->experts_active, m->expert_mlp);
         fprintf(out, "--moe-token-dispatcher-type %s\n",
                 w->job->train.dispatcher == DISPATCHER_FLEX ? "flex" : "alltoall");
+        if (m->expert_groups > 1)
+            fprintf(out, "--moe-router-num-groups %d\n--moe-router-group-topk %d\n",
+                    m->expert_groups, m->groups_active);
         if (m->expert_bias)
             fprintf(out, "--moe-router-enable-expert-bias\n");
         if (m->shared_experts > 0)

@@ -47,15 +47,16 @@ struct config_key {
 #define LLAMA_KEYS(kv_heads_)                                                                      \
     SIZES(4096, 32, 32), KEY("intermediate_size", mlp, 11008), VOCAB(32000),                       \
         KEY("num_key_value_heads", kv_heads, kv_heads_), TIED(0)
+#define GROUP_KEYS KEY("n_group", expert_groups, 0), KEY("topk_group", groups_active, 0)
 #define DEEPSEEK_KEYS                                                                              \
-    LLAMA_KEYS(0), KEY("n_routed_experts", experts, 0), TOP_K(0), EXPERT_MLP(0),                   \
+    LLAMA_KEYS(0), KEY("n_routed_experts", experts, 0), TOP_K(0), EXPERT_MLP(0), GROUP_KEYS,       \
         KEY("n_shared_experts", shared_experts, 0), KEY("first_k_dense_replace", dense_layers, 0)
 #define LATENT_KEYS                                                                                \
     KEY("kv_lora_rank", kv_rank, 512), KEY("q_lora_rank", q_rank, 0),                              \
         KEY("qk_nope_head_dim", head_dim, 128), KEY("qk_rope_head_dim", rope_dim, 64),             \
         KEY("v_head_dim", v_dim, 128)
 #define ROUTED_KEYS                                                                                \
-    KEY("n_routed_experts", experts, 0), TOP_K(0), EXPERT_MLP(1408),                               \
+    KEY("n_routed_experts", experts, 0), TOP_K(0), EXPERT_MLP(1408), GROUP_KEYS,                   \
         KEY("n_shared_experts", shared_experts, 0), KEY("first_k_dense_replace", dense_layers, 0), \
         KEY("attention_bias", qkv_bias, 0)
 #define N_SIZES(hidden_, layers_, heads_)                                                          \

@@ -14,6 +14,7 @@ import predict
 import truth_hybrids
 import truth_table
 
+FAMILY = {"nemo": "megatron-te"} # framework_family() of partition/model/framework.c, by which answers look
 FILE = "partition/cost/published_steps.c"
 HEAD = """/* Published steps beside computed ones, made by `python3 tests/truth/truth_bands.py FOLDER` from the sources of
  * docs/costs-published.md: computed / published - 1, from the 10th to the 90th percentile, with fewer than ten runs
@@ -67,7 +68,8 @@ def table(folder):
         if ms and found:
             kind = run["cluster"]["kind"]
             kind = kind if isinstance(kind, str) else kind["like"]
-            key = found[0], kind, run.get("judges") or run.get("framework", "auto")
+            framework = run.get("judges") or run.get("framework", "auto").split("@")[0]
+            key = found[0], kind, FAMILY.get(framework, framework)
             groups.setdefault(key, []).append((found[1] / ms - 1, name))
     for ms, run, found in hybrids():
         add(ms, run, found, "hybrids and Qwen3 235B")

@@ -4,6 +4,7 @@
 #include "partition/layout/model_shard.h"
 #include "partition/search/planner.h"
 #include "partition/layout/tensor_group.h"
+#include "partition/model/expert_parts.h"
 #include "partition/model/framework.h"
 #include "partition/step/workload.h"
 #include "tests/unit/test.h"
@@ -240,6 +241,43 @@ static void workload__a_token_goes_to_a_device_once(void **state)
         assert_int_equal(got, LAYERS * 2 * (LATENCY + 2 * copies * token / E * (E - 1)));
         bench_clear(&b);
     }
+}
+
+/* On two nodes of four devices each token goes once to the other node unless both of its experts are in its own half:
+ * of 28 pairs 22 reach a node, so 44 / 28 copies, half of which leave, by four devices through one uplink. Then
+ * 8 x 7 / 28 copies, one for each device, of which 3/4 pass inside the node. */
+static void workload__a_token_goes_to_a_node_once(void **state)
+{
+    (void)state;
+    const int64_t token = H * 2, waits = LATENCY;
+    struct bench b;
+    bench_init(&b, 2, 1, false, 1);
+    const int64_t base = bench_build(&b)->op_ns[OP_F][MB_FULL];
+    model_set_overlap(&b.model, OVERLAP_AUTO, DISPATCHER_FLEX);
+    b.plan.layout.expert = R;
+    const int64_t got = bench_build(&b)->op_ns[OP_F][MB_FULL] - base;
+    const int64_t far = (SEQ * 44 + 27) / 28, near = (SEQ * 8 * 7 + 27) / 28;
+    const int64_t between = waits + 4 * (2 * far * token / 2);
+    const int64_t inside = waits + 2 * near * token / 4 * 3;
+    assert_int_equal(got, LAYERS * 2 * (between + inside));
+    bench_clear(&b);
+}
+
+/* 2 of 8 experts at random reach 2 (1 - C(4,2) / C(8,2)) = 44/28 of two nodes. Of four groups of two, two are chosen and
+ * the experts among their four: a node has none of both groups, one or two with 1, 4 and 1 of C(4,2) = 6, and then misses
+ * both experts with 1, C(2,2) / C(4,2) = 1/6 and 0. A device of eight has half a group: it misses with 1/2 + 1/2 C(3,2) / C(4,2). */
+static void model_expert_parts__counts_groups(void **state)
+{
+    (void)state;
+    struct model model = {.experts = 8, .experts_active = 2};
+    assert_true(fabs(model_expert_parts(&model, 2) - 44.0 / 28) < 1e-12);
+    assert_true(fabs(model_expert_parts(&model, 8) - 2) < 1e-12);
+    assert_true(fabs(model_expert_parts(&model, 1) - 1) < 1e-12);
+    model.expert_groups = 4, model.groups_active = 2;
+    assert_true(fabs(model_expert_parts(&model, 2) - 2 * (1 - (1 + 4.0 / 6) / 6)) < 1e-12);
+    assert_true(fabs(model_expert_parts(&model, 8) - 8 * (1 - 0.75)) < 1e-12);
+    model.expert_groups = 1; /* as without */
+    assert_true(fabs(model_expert_parts(&model, 2) - 44.0 / 28) < 1e-12);
 }
 
 /* All-to-alls x of a layer beside the passes c of another micro-batch: c + share x, at least x. Those of
@@ -616,6 +654,8 @@ int main(void)
         cmocka_unit_test(workload__waits_for_the_device_with_most_tokens),
         cmocka_unit_test(workload_pair_ns__hides_the_all_to_alls),
         cmocka_unit_test(workload__a_token_goes_to_a_device_once),
+        cmocka_unit_test(workload__a_token_goes_to_a_node_once),
+        cmocka_unit_test(model_expert_parts__counts_groups),
         cmocka_unit_test(workload__other_micro_batches_hide_all_to_alls),
         cmocka_unit_test(workload__experts_of_two_nodes_share_the_uplink),
         cmocka_unit_test(workload__gradients_of_experts_have_shorter_rings),

@@ -567,6 +567,89 @@ static double pass_bytes(const struct model *model, int item, enum pass pass,
     return sum;
 }
 
+/* In Transformer Engine a kernel for each operand of a narrow product puts its scales in order: a byte read and written for
+ * 32 elements of MXFP8, for 16 of NVFP4; none for fp8. The MLP has two products a pass. */
+static void kernels_of__puts_scales_in_order(void **state)
+{
+    (void)state;
+    static const int block[] = {[NARROW_FP8] = 0, [NARROW_MXFP8] = 32, [NARROW_NVFP4] = 16};
+    const double t = 1024, h = 1024, m = 4096;
+    struct model model = parse("gpt2:dtype=bf16,hidden=1024,heads=16,mlp=4096,seq=512");
+    for (int format = NARROW_FP8; format <= NARROW_NVFP4; format++)
+        for (int pass = 0; pass < 3; pass++) {
+            const struct cost_options narrow = {.efficiency = 1,
+                                                .narrow = (enum narrow_format)format};
+            const enum pass which = (enum pass[]){PASS_FWD, PASS_BWD_INPUT, PASS_BWD_WEIGHT}[pass];
+            const double operands = pass < 2 ? t * h + t * m + 2 * h * m : 2 * (t * h + t * m);
+            double bytes[2];
+            int count[2];
+            for (int te = 0; te < 2; te++) {
+                struct kernel list[KERNELS_MAX];
+                model.framework = framework_of(te ? FRAMEWORK_MEGATRON_TE : FRAMEWORK_AUTO);
+                bytes[te] = pass_bytes(&model, 2, which, &narrow);
+                count[te] = kernels_of(&model, 2, which, 2, &narrow, list);
+            }
+            assert_int_equal(count[1] - count[0], block[format] ? 4 : 0);
+            assert_true(bytes[1] - bytes[0] == (block[format] ? operands * 2 / block[format] : 0));
+        }
+    model.framework = NULL;
+    model_clear(&model);
+}
+
+/* What the experts of Mixtral move by Megatron-LM's lists beyond FSDP's, where E devices have the experts: t tokens, 2 t rows
+ * of h numbers of 2 bytes, and c copies of a token for each device that needs it. `flex` reads c t h and writes the rows, and
+ * back; an all-to-all reads and writes rows, sorts them once more each way, and ends with t h. In fp8 it pads: rows to
+ * a larger tensor, and out of one. */
+static void kernels_of__permutes_and_pads_as_the_dispatcher_needs(void **state)
+{
+    (void)state;
+    const double t = 2 * 64, h = 4096, rows = 2 * t * h * 2, tokens = t * h * 2;
+    const double copies =
+        4 * (1 - 15.0 / 28); /* of 8 experts 2 on each of 4 devices: C(6,2) of C(8,2) miss it */
+    struct model model = parse("mixtral-8x7b:layers=1,seq=64,dtype=bf16");
+    model.expert_ways = 4;
+    for (int fp8 = 0; fp8 < 2; fp8++)
+        for (int back = 0; back < 2; back++) {
+            const struct cost_options options = {.efficiency = 1,
+                                                 .narrow = fp8 ? NARROW_FP8 : NARROW_NONE};
+            const enum pass pass = back ? PASS_BWD_INPUT : PASS_FWD;
+            double got[2];
+            for (int flex = 0; flex < 2; flex++) {
+                model.sends_once = flex;
+                model.framework = framework_of(FRAMEWORK_MEGATRON_TE);
+                got[flex] = pass_bytes(&model, 2, pass, &options);
+            }
+            const double all = 2 * rows + 2 * rows + rows + tokens + 2 * rows;
+            const double once = 2 * (rows + copies * tokens), padded = fp8 ? 4 * rows : 0;
+            assert_true(fabs(got[0] - got[1] - (all + padded - once)) < 1);
+        }
+    model.framework = NULL;
+    model_clear(&model);
+}
+
+/* DeepSeek-V3's heads: 128 numbers and 64 turned ones, values of 128. Fused, queries read and write 64, and 128 + 128 of a
+ * key's and value's part and 64 shared numbers become 192 and 128. By operators 64 of all queries and of one key are
+ * turned (10 passes), heads of queries read and write 192, keys read 128 and the shared 64 and write 192. */
+static void kernels_of__latent_attention_turns_one_key_for_all_heads(void **state)
+{
+    (void)state;
+    const double t = 2 * 16 * 2, a = 4;
+    struct model model = parse("deepseek-v3:layers=4,heads=4,seq=16,dtype=bf16");
+    for (int back = 0; back < 2; back++) {
+        const enum pass pass = back ? PASS_BWD_INPUT : PASS_FWD;
+        double got[3];
+        for (int i = 0; i < 3; i++) { /* none, fused, by operators */
+            model.rope = i > 0;
+            model.eager_rope = i == 2;
+            got[i] = pass_bytes(&model, 1, pass, &plain);
+        }
+        assert_true(got[1] - got[0] == t * (a * 2 * 64 + a * (256 + 192 + 128) + 64));
+        assert_true(got[2] - got[0] ==
+                    t * (10 * (a + 1) * 64 + a * 2 * 192 + a * (128 + 192) + 64));
+    }
+    model_clear(&model);
+}
+
 /* A scale of earlier steps saves the pass that finds the largest value, of both linears' operands. */
 static void kernels_of__delayed_scales_save_a_read_of_each_cast(void **state)
 {
@@ -707,6 +790,9 @@ int main(void)
         cmocka_unit_test(cost_kernels__scales_by_efficiency_and_number_format),
         cmocka_unit_test(kernels_of__an_mlp_in_fp8_is_what_a_count_by_hand_says),
         cmocka_unit_test(kernels_of__delayed_scales_save_a_read_of_each_cast),
+        cmocka_unit_test(kernels_of__puts_scales_in_order),
+        cmocka_unit_test(kernels_of__permutes_and_pads_as_the_dispatcher_needs),
+        cmocka_unit_test(kernels_of__latent_attention_turns_one_key_for_all_heads),
         cmocka_unit_test(kernels_of__attention_in_fp8_casts_its_inputs_and_is_faster),
         cmocka_unit_test(cost_kernels__refuses_a_narrow_format_without_units),
         cmocka_unit_test(cost_kernels__refuses_a_kind_without_a_curve),
