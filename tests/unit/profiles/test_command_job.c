@@ -137,6 +137,7 @@ static void values__are_those_of_the_programs(void **state)
         {"megatron",   MIX "--moe-token-dispatcher-type flex",                                       "train.dispatcher",       "flex"         },
         {"megatron",   MIX "--moe-layer-freq ([0]*3+[1]*29)",                                        "model.dense_layers",     "3"            },
         {"megatron",   MIX "--moe-layer-freq [0,1]*16",                                              "model.moe_every",        "2"            },
+        {"megatron",   MIX "--moe-router-num-groups 4 --moe-router-group-topk 2",                    "model.groups_active",    "2"            },
         {"megatron",   MIX "--expert-tensor-parallel-size 1",                                        "pipeline.expert_tensor", "1"            },
         {"megatron",   LLAMA " --cp-comm-type a2a --context-parallel-size 2",                        "pipeline.context_comm",
          "ulysses"                                                                                                                            },
