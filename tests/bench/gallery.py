@@ -83,7 +83,7 @@ def take_reports(work):
     with Chromium() as browser:
         browser.load("Page.navigate", url=(work / "report.html").resolve().as_uri())
         for name, width in REPORTS.items():
-            browser.picture(str(FOLDER / name), width)
+            browser.picture(str(work / name), width)
 
 
 def record(age):
@@ -99,9 +99,8 @@ def record(age):
         take_reports(work)
         subprocess.run(["bash", "tests/docs.sh", "full"], check=True,
                        env={**os.environ, "FILE": f"README.md {PAGE}", "KEEP": kept})
-        for path in FOLDER.iterdir():
-            if path.name not in REPORTS:
-                shutil.copyfile(work / path.name, path)
+        for path in FOLDER.iterdir():  # at the end, because the pages' tests compare the folder with its digest
+            shutil.copyfile(work / path.name, path)
         errors = [abs(c["error"]) for c in json.loads((work / "matrix.json").read_text())["configs"]]
     says = (f"Recorded on {datetime.date.today()} with nothing else running (load {load:.2f}; {machine()}). The code that\n"
             f"draws them (plots, cli/figures) has had at most {age} later changes. The prediction of the {len(errors)} "
