@@ -101,12 +101,12 @@ def record(age):
                        env={**os.environ, "FILE": f"README.md {PAGE}", "KEEP": kept})
         for path in FOLDER.iterdir():  # at the end, because the pages' tests compare the folder with its digest
             shutil.copyfile(work / path.name, path)
-        errors = [abs(c["error"]) for c in json.loads((work / "matrix.json").read_text())["configs"]]
+        configs = json.loads((work / "matrix.json").read_text())["configs"]
+    errors = [abs(c["error"]) for c in configs if not c["noisy"]] or [float("nan")]
     says = (f"Recorded on {datetime.date.today()} with nothing else running (load {load:.2f}; {machine()}). The code that\n"
-            f"draws them (plots, cli/figures) has had at most {age} later changes. The prediction of the {len(errors)} "
-            f""
-            f"configurations\nof the last figure is off by {100 * statistics.median(errors):.1f} % in the median and "
-            f"{100 * max(errors):.1f} % at worst.\n")
+            f"draws them (plots, cli/figures) has had at most {age} later changes. Of the {len(configs)} configurations of the\n"
+            f"last figure {len(configs) - len(errors)} were noisy; the predictions of the others are off by "
+            f"{100 * statistics.median(errors):.1f} % in the\nmedian and {100 * max(errors):.1f} % at worst.\n")
     head = f"<!-- gallery: commit {git('rev-parse', '--short=12', 'HEAD')} digest {pictures()} -->\n"
     PAGE.write_text(BLOCK.sub(lambda _: head + says + "<!-- gallery ends -->\n", PAGE.read_text()))
     readme = pathlib.Path("README.md")
