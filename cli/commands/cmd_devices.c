@@ -9,6 +9,7 @@
 #include "partition/base/units.h"
 #include "partition/cluster/device_kinds.h"
 #include "profiles/job/kind_json.h"
+#include "profiles/json/columns.h"
 
 /* Every figure of a kind, a line each. */
 static void print_kind(const struct kind *kind)
@@ -53,20 +54,69 @@ static const char *peak_text(double peak, bool lacks, char *text, size_t size)
     return lacks ? "none" : peak > 0 ? text : "-";
 }
 
+static const char *text_name(const void *row, char *buf, size_t size)
+{
+    (void)buf;
+    (void)size;
+    return ((const struct kind *)row)->roof.kind;
+}
+
+static const char *text_fp32(const void *row, char *buf, size_t size)
+{
+    return peak_text(((const struct kind *)row)->roof.fp32_flops_per_s, false, buf, size);
+}
+
+static const char *text_bf16(const void *row, char *buf, size_t size)
+{
+    const struct roofline *roof = &((const struct kind *)row)->roof;
+    return peak_text(roof->bf16_flops_per_s, roofline_lacks_bf16(roof), buf, size);
+}
+
+static const char *text_fp16(const void *row, char *buf, size_t size)
+{
+    return peak_text(((const struct kind *)row)->roof.fp16_flops_per_s, false, buf, size);
+}
+
+static const char *text_fp8(const void *row, char *buf, size_t size)
+{
+    return peak_text(((const struct kind *)row)->roof.fp8_flops_per_s, false, buf, size);
+}
+
+static const char *text_memory(const void *row, char *buf, size_t size)
+{
+    const struct roofline *roof = &((const struct kind *)row)->roof;
+    return roof->mem_bytes == INT64_MAX ? "host's" : format_bytes(roof->mem_bytes, buf, size);
+}
+
+static const char *text_source(const void *row, char *buf, size_t size)
+{
+    (void)buf;
+    (void)size;
+    return ((const struct kind *)row)->roof.source;
+}
+
+/* A figure that is printed as `text` says. */
+#define FIGURE(text_, head_, width_, ...)                                                          \
+    {                                                                                              \
+        .type = MEMBER_OTHER, .text = (text_), .head = (head_), .width = (width_), __VA_ARGS__     \
+    }
+
+static const struct row_table device_rows =
+    ROW_TABLE(kind, FIGURE(text_name, "TFLOP/s", -10, ), FIGURE(text_fp32, " fp32", 8, ),
+              FIGURE(text_bf16, " bf16", 8, ), FIGURE(text_fp16, " fp16", 8, .leaves = 4),
+              FIGURE(text_fp8, " fp8", 8, .leaves = 5), FIGURE(text_memory, " memory", 10, ),
+              COLUMN(kind, NULL, REAL, roof.mem_bytes_per_s, SHOWN(" GB/s", 8), .leaves = 3,
+                     .scale = 1e-9, .format = "%.4g"),
+              COLUMN(kind, NULL, REAL, roof.link_bytes_per_s, SHOWN(" port GB/s", 10), .leaves = 2,
+                     .scale = 1e-9, .format = "%.4g"),
+              FIGURE(text_source, "  source", 0, .max = 60, .leaves = 1));
+
 static enum status list_line(const struct kind *kind, void *ctx, struct err *err)
 {
-    const struct roofline *roof = &kind->roof;
-    char text[4][32], memory[32] = "host's";
     (void)ctx;
     (void)err;
-    if (roof->mem_bytes != INT64_MAX)
-        format_bytes(roof->mem_bytes, memory, sizeof memory);
-    printf("%-10s %8s %8s %8s %8s %10s %8.4g %10.4g  %s\n", roof->kind,
-           peak_text(roof->fp32_flops_per_s, false, text[0], sizeof text[0]),
-           peak_text(roof->bf16_flops_per_s, roofline_lacks_bf16(roof), text[1], sizeof text[1]),
-           peak_text(roof->fp16_flops_per_s, false, text[2], sizeof text[2]),
-           peak_text(roof->fp8_flops_per_s, false, text[3], sizeof text[3]), memory,
-           roof->mem_bytes_per_s / 1e9, roof->link_bytes_per_s / 1e9, roof->source);
+    row_print(stdout, &device_rows, kind);
+    putchar('\n');
     return OK;
 }
 
@@ -104,8 +154,8 @@ static enum status list_kinds(struct listing listing, struct err *err)
 
 static enum status list_devices(struct err *err)
 {
-    printf("%-10s %8s %8s %8s %8s %10s %8s %10s  %s\n", "TFLOP/s", "fp32", "bf16", "fp16", "fp8",
-           "memory", "GB/s", "port GB/s", "source");
+    row_print_head(stdout, &device_rows);
+    putchar('\n');
     const enum status rc = list_kinds((struct listing){list_line, NULL}, err);
     if (rc == OK)
         printf("bf16 none: no such units, so bf16 runs at the fp32 rate; -: not published\n");

@@ -65,13 +65,13 @@ narrow_tables_fit() {
 }
 row_of() { # COLUMNS ARGS...: head and first row of a table in a terminal that wide
     script -qec "stty cols $1; '$elapse' ${*:2}" /dev/null </dev/null | tr -d '\r' |
-        awk '/^ *(epoch|device|item|profile|run|machine) +[a-z]/ && !/:/ { print; getline; print; exit }'
+        awk '/^ *(epoch|device|item|profile|run|machine|TFLOP.s) +[a-z]/ && !/:/ { print; getline; print; exit }'
 }
 all_tables_fit() { # at 80 and at 40 columns, with fewer columns than at 200
     local columns ask rows failed=0
     "$elapse" sim examples/demo.json --set data.train_samples=64 --record "$tmp/narrow.db" >/dev/null
     for ask in 'sim examples/demo.json --set data.train_samples=64' 'sim --step --model gpt2 --cluster a100-1x2 --stages 2' \
-        'model gpt2' 'profiles list' "runs list --db $tmp/narrow.db" "runs show --db $tmp/narrow.db" 'cluster'; do
+        'model gpt2' 'profiles list' "runs list --db $tmp/narrow.db" "runs show --db $tmp/narrow.db" 'cluster' 'devices'; do
         for columns in 80 40; do
             rows=$(row_of "$columns" "$ask")
             [ "$(wc -l <<<"$rows")" -eq 2 ] && [ "$(wc -L <<<"$rows")" -le "$columns" ] || { echo "elapse $ask: in $columns columns" "$rows"; failed=1; }
