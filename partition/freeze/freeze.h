@@ -36,7 +36,7 @@ extern const char *const freeze_policy_names[]; /* by value, NULL-terminated */
 
 struct model;
 
-/* What a head does that shares the token table of the embedding, once the prefix takes the embedding. */
+/* What becomes of a head that shares the embedding's token table when the embedding freezes. */
 enum freeze_head {
     HEAD_FROZEN, /* it freezes with the table */
     HEAD_ALONE,  /* it goes on with a table of its own, which begins as the shared one */

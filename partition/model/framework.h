@@ -113,8 +113,8 @@ struct framework {
     /* The product of each local expert, and the cast of each one's tokens, is a kernel of its own, and
      * the router and the dispatcher launch many small ones. */
     bool loops_experts;
-    bool
-        swizzles_scales; /* scales of MX formats and NVFP4 are put in order by kernels of their own */
+    /* Kernels of their own put the scales of MX formats and NVFP4 in order. */
+    bool swizzles_scales;
     bool fused_adapter_scale; /* alpha / r is part of an adapter's product */
     /* one adapter for each product that runs as one (NeMo's LoRA beside linear_qkv) */
     bool fuses_adapters;

@@ -394,7 +394,8 @@ static bool order_counts(const struct network *network, int32_t resource, int64_
 }
 
 /* Whether the order may count at a resource of the least share, by less work than order_counts(): it
- * and another one share a channel, and one of them has a remainder. */
+ * and another one share a channel, and one of them has a remainder. The other one may lie outside what
+ * was gathered; then its share and remainder are those of its last fill, which still hold. */
 static bool may_tie(const struct network *network, int32_t resource, int64_t least)
 {
     const bool uneven = network->resources[resource].uneven;

@@ -90,8 +90,8 @@ struct network {
     struct transfer *transfers;    /* owned; pool */
     int32_t num_transfers, max_transfers, free_transfer;
     uint32_t stamp;
-    int num_uneven,
-        num_tied; /* resources whose shares leave a remainder; where the order may count */
+    int num_uneven; /* resources whose shares leave a remainder */
+    int num_tied;   /* resources at which the order of filling may count */
     int64_t num_settles, num_tied_settles;
     bool whole;           /* fill all that is connected, because ties are many or to be found */
     bool met;             /* two transfers have been on one resource at one time */

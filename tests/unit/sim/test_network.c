@@ -160,7 +160,7 @@ static void network__rates_are_max_min_fair_on_random_traffic(void **state)
     }
 }
 
-/* What is filled near a change has the rates, to the byte, of filling all that is connected. */
+/* Filling near a change gives each channel the same rate, to the byte, as filling all that is connected. */
 static void network__near_a_change_is_as_everywhere(void **state)
 {
     (void)state;
