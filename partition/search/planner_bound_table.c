@@ -276,6 +276,8 @@ static enum status fill_times(struct bound_table *table, struct bound_times *tim
                 }
                 if (device->speed != 1)
                     ns = (int64_t)fmin(floor((double)ns / device->speed), 9e18);
+                if (parts[j].pass == PASS_BWD_WEIGHT)
+                    ns = model_weight_ns(problem->setting.model, i, problem->num_frozen_layers, ns);
                 /* A layer runs a second time or not, as the cut's memory needs. Without, it takes
                  * PASS_FWD once, and forwards before others wait no longer than the shorter of
                  * PASS_FWD and PASS_FWD_NOGRAD: near stash (stash-distance) may shorten only the

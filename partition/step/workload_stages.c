@@ -42,6 +42,8 @@ enum status builder_item_ns(struct builder *b, int item, enum pass pass, int64_t
     if (rc != OK)
         return rc;
     *ns = device_ns(b->device, *ns);
+    if (pass == PASS_BWD_WEIGHT)
+        *ns = model_weight_ns(b->model, item, b->plan->num_frozen_layers, *ns);
     if (*ns < 0 || *ns > STEP_NS_MAX) {
         return err_set(b->err, ERR_INPUT, "item %d of model '%s' takes %lld ns, must be 0..2^60",
                        item, b->model->name, (long long)*ns);

@@ -521,7 +521,7 @@ static void workload_build__keeps_a_copy_of_a_tied_table_where_its_owner_is_not(
         for (int K = 1; K <= 2; K++) {
             struct plan_case c = {0};
             struct err err = {0};
-            int64_t sums[2][6] = {{0}};
+            int64_t sums[2][7] = {{0}};
             do {
                 plan_case_clear(&c);
                 plan_case_random(&c, &seed, 2, 3);
@@ -530,6 +530,7 @@ static void workload_build__keeps_a_copy_of_a_tied_table_where_its_owner_is_not(
                      (frozen == 0 && c.plan.frozen != FROZEN_NONE));
             for (int tied = 0; tied < 2; tied++) {
                 c.model.items[c.model.num_items - 1].tied_params = tied ? 1000 : 0;
+                c.model.vocab = tied ? 10 : 0;
                 case_must(plan_case_lower(&c, &err), &err);
                 const struct stage_cost *last = &c.workload.stages[K - 1];
                 sums[tied][0] = last->weight_bytes;
@@ -540,6 +541,7 @@ static void workload_build__keeps_a_copy_of_a_tied_table_where_its_owner_is_not(
                 for (int s = 0; s < K; s++)
                     sums[tied][4] += c.workload.stages[s].grad_bytes;
                 sums[tied][5] = last->op_ns[OP_UPDATE][MB_FULL];
+                sums[tied][6] = last->op_ns[OP_W][MB_FULL];
             }
             const int64_t copy = K > 1 ? 4000 : 0; /* one rank holds both: no copy */
             assert_int_equal(sums[1][0] - sums[0][0], frozen ? 0 : copy);
@@ -554,6 +556,12 @@ static void workload_build__keeps_a_copy_of_a_tied_table_where_its_owner_is_not(
             const int64_t update = item_time(&c, 0, PASS_UPDATE, 1, device, STASH_FAR);
             assert_true(update > 0);
             assert_int_equal(sums[1][5] - sums[0][5], frozen || K == 1 ? 0 : update);
+            /* The head is the table's product alone, of which a frozen table leaves no gradient. */
+            const int64_t table =
+                item_time(&c, c.model.num_items - 1, PASS_BWD_WEIGHT, c.plan.microbatches.size,
+                          device, distance_of(&c, K - 1));
+            assert_true(table > 0);
+            assert_int_equal(sums[0][6] - sums[1][6], frozen ? table : 0);
             plan_case_clear(&c);
         }
     }

@@ -238,6 +238,38 @@ static void model_at__has_a_head_of_its_own_once_layers_are_frozen(void **state)
     model_clear(&vit);
 }
 
+/* Flops are 2 h V a token for the table, and 2 h h for the dense layer of a masked model's head. */
+static void weight_ns__lacks_the_table_while_the_embedding_is_frozen(void **state)
+{
+    static const struct {
+        const char *model;
+        int64_t tied, alone;
+    } cases[] = {
+        {"gpt2",                                                               0,    1000},
+        {"llama:layers=2,hidden=32,heads=2,mlp=64,vocab=50,seq=8,tied_head=1", 0,    1000},
+        {"bert-base:task=mlm,vocab=2304",                                      250,  1000}, /* 768 of 768 + 2304 */
+        {"llama:layers=2,hidden=32,heads=2,mlp=64,vocab=50,seq=8,tied_head=0", 1000, 1000},
+        {"bert-base:task=qa",                                                  1000, 1000},
+        {"vit-b16",                                                            1000, 1000},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct model m = parse(cases[i].model);
+        const int last = m.num_items - 1;
+        assert_int_equal(model_weight_ns(&m, last, 0, 1000), 1000);
+        assert_int_equal(model_weight_ns(&m, last, 1, 1000), cases[i].tied);
+        assert_int_equal(model_weight_ns(&m, last, m.num_layers, 1000), cases[i].tied);
+        for (int item = 0; item < last; item++)
+            assert_int_equal(model_weight_ns(&m, item, 1, 1000), 1000);
+        assert_int_equal(model_let_head_go_on(&m, NULL), OK);
+        assert_int_equal(model_weight_ns(model_at(&m, 1), last, 1, 1000), cases[i].alone);
+        m.lora.rank =
+            4; /* the table's gradient is left out at any F, and so in what was measured */
+        assert_int_equal(model_weight_ns(&m, last, 1, 1000), 1000);
+        model_clear(&m);
+    }
+}
+
 static void frozen_items__are_the_embedding_and_two_per_layer(void **state)
 {
     static const char *const names[] = {"vit-b16", "bert-base:task=qa", "gpt2"};
@@ -505,6 +537,7 @@ int main(void)
         cmocka_unit_test(act__is_the_published_cache_item),
         cmocka_unit_test(gpt__shares_the_token_table_with_its_head),
         cmocka_unit_test(model_at__has_a_head_of_its_own_once_layers_are_frozen),
+        cmocka_unit_test(weight_ns__lacks_the_table_while_the_embedding_is_frozen),
         cmocka_unit_test(frozen_items__are_the_embedding_and_two_per_layer),
         cmocka_unit_test(uniform__has_one_item_a_layer_with_its_constants),
         cmocka_unit_test(unet_skips__join_block_i_to_block_l_minus_1_minus_i),

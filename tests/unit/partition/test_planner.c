@@ -113,6 +113,8 @@ static void instance_random(struct instance *in, int most_items)
     in->cost.near_ns_per_byte = random_between(0, 2) ? NULL : near_case;
     in->model.items[n - 1].tied_params = random_between(0, 2) ? 0 : random_between(1, 4000);
     in->model.items[0].params += in->model.items[n - 1].tied_params;
+    in->model.vocab =
+        (int)in->model.items[n - 1].tied_params; /* so model_weight_ns() has a table */
 }
 
 static void instance_clear(struct instance *in)
