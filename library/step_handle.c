@@ -20,8 +20,8 @@ static enum status simulate(const struct elapse_job *job, const struct plan *giv
     THEN(plan_copy(given, &plan, err));
     THEN(plan_lower(&setting, &plan, &workload, &full, err));
     if (rc == OK && plan.recompute_layers)
-        rc = recompute_fit(&setting, &plan, false, &full, &workload, err);
-    THEN(sim_step(&full, &workload, &setting, &plan, options, &step->result, err));
+        rc = recompute_fit(&plan, false, &full, &workload, err);
+    THEN(sim_step(&full, &workload, &plan, options, &step->result, err));
     if (rc == OK)
         rc = framework_range_find(&setting, &plan, step->result.step_ns, &step->range, err);
     if (rc == OK)

@@ -68,18 +68,6 @@ bool plan_memory_print_tight(int64_t peak_bytes, int64_t limit_bytes, double hea
     return true;
 }
 
-static void set_limits(const struct setting *setting, const struct plan *plan, int64_t *limits)
-{
-    for (int k = 0; k < plan->num_ranks; k++) {
-        limits[k] = INT64_MAX;
-        for (int r = 0; r < plan->num_pipelines; r++) {
-            const int device = plan->device[(int64_t)r * plan->num_ranks + k];
-            const int64_t bytes = setting->cluster->devices[device].mem_bytes;
-            limits[k] = bytes < limits[k] ? bytes : limits[k];
-        }
-    }
-}
-
 /* The longest time that the UPDATE of a rank's stages takes together. */
 static int64_t longest_update(const struct workload *workload)
 {
@@ -132,8 +120,7 @@ enum status plan_memory_find(const struct setting *setting, const struct plan *p
     enum status rc =
         limits && ranks ? plan_lower(setting, plan, &workload, &full, err) : err_nomem(err);
     if (rc == OK) {
-        const struct setting own = workload_setting(&workload, setting);
-        set_limits(&own, plan, limits);
+        plan_memory_limits(plan, workload.setting.cluster, limits);
         rc = schedule_memory_limited(&full, &workload, limits, ranks, err);
     }
     if (rc == OK) {

@@ -287,8 +287,7 @@ enum status replay_simulate(struct replay *replay, const char *db_path, struct e
     THEN(predict_memory(replay, err));
     if (rc != OK)
         return rc;
-    return sim_step(&replay->full, &replay->workload, &setting, &replay->plan, &options,
-                    &replay->sim, err);
+    return sim_step(&replay->full, &replay->workload, &replay->plan, &options, &replay->sim, err);
 }
 
 enum status replay_load(const char *run_dir, const char *db_path, struct replay *replay,

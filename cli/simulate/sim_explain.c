@@ -33,7 +33,7 @@ static enum status step_on(const struct step_answer *a, const struct cluster *cl
                     (int64_t)((double)cost->hidden_ns[back][mb] * factor + 0.5);
         cost->whole_batch_ns[0] = (int64_t)((double)cost->whole_batch_ns[0] * factor + 0.5);
     }
-    THEN(sim_step(&full, &workload, &setting, &a->plan, &quiet, &result, err));
+    THEN(sim_step(&full, &workload, &a->plan, &quiet, &result, err));
     if (rc == OK)
         *step_ns = result.step_ns;
     workload_clear(&workload);
@@ -182,7 +182,7 @@ static enum status spread_workloads(const struct sim_args *args, const struct st
         handle.cost.cache_write_ns = a->cost.cost.cache_write_ns;
         const struct setting setting = {&a->model, &a->cluster, &handle.cost};
         THEN(workload_build(&setting, &a->plan, a->full.rank_of_stage, &side[i], err));
-        THEN(workload_near(&setting, &a->plan, &a->full, &side[i], err));
+        THEN(workload_near(&a->plan, &a->full, &side[i], err));
         cost_handle_clear(&handle);
     }
     return rc;
@@ -204,7 +204,6 @@ enum status sim_monte_carlo(const struct sim_args *args, const struct step_answe
     if (!steps)
         return err_nomem(err);
     enum status rc = spread ? spread_workloads(args, a, side, err) : OK;
-    const struct setting setting = {&a->model, &a->cluster, &a->cost.cost};
     struct sim_options options = args->request.options;
     options.record_ops = false;
     if (spread) {
@@ -214,7 +213,7 @@ enum status sim_monte_carlo(const struct sim_args *args, const struct step_answe
     for (int64_t i = 0; i < n && rc == OK; i++) {
         struct sim_result result = {0};
         options.seed = args->request.options.seed + (uint64_t)i;
-        rc = sim_step(&a->full, &a->workload, &setting, &a->plan, &options, &result, err);
+        rc = sim_step(&a->full, &a->workload, &a->plan, &options, &result, err);
         steps[i] = result.step_ns;
         sim_result_clear(&result);
     }

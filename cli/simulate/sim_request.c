@@ -435,13 +435,13 @@ enum status step_answer_simulate(struct step_answer *a, const struct sim_options
     enum status rc = sim_check_size(&a->plan, err);
     THEN(plan_lower_to_simulate(&setting, &a->plan, &a->workload, &a->full, err));
     if (rc == OK && a->plan.recompute_layers)
-        rc = recompute_fit(&setting, &a->plan, false, &a->full, &a->workload, err);
+        rc = recompute_fit(&a->plan, false, &a->full, &a->workload, err);
     if (rc == OK && judged && judged->digest != 0 && judged->digest == plan_digest(&a->plan) &&
         is_plain(options)) {
         a->result = judged->result;
         *judged = (struct judged_step){0};
     } else {
-        THEN(sim_step(&a->full, &a->workload, &setting, &a->plan, options, &a->result, err));
+        THEN(sim_step(&a->full, &a->workload, &a->plan, options, &a->result, err));
     }
     THEN(check_answer(a, options, err));
     a->wall_ns = clock_now_ns() - start;

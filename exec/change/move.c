@@ -41,9 +41,7 @@ static struct param *find_param(const struct deployment *deployment, int item, i
 /* Whether the head gets a table of its own in this change (freeze.head alone). */
 static bool head_unties(const struct move *move)
 {
-    const struct model *model = &move->base->job->model;
-    return model_at(model, move->old->plan.plan.num_frozen_layers) !=
-           model_at(model, move->next->plan.plan.num_frozen_layers);
+    return move->old->plan.workload->setting.model != move->next->plan.workload->setting.model;
 }
 
 /* The param of the old deployment that becomes the n-th tensor of an item. The table that a head gets is

@@ -49,7 +49,6 @@ static enum status join(struct link_patterns *list, struct link_patterns *more, 
 static enum status add_plan(struct ahead *ahead, int num_frozen, struct err *err)
 {
     const struct trainer *t = ahead->t;
-    const struct model *model = &t->job->model;
     struct train_plan next = {.cluster = t->deployment.plan.cluster,
                               .present = t->deployment.plan.present};
     const struct planning with = trainer_planning(t);
@@ -60,9 +59,9 @@ static enum status add_plan(struct ahead *ahead, int num_frozen, struct err *err
     ahead->ask.num_frozen_layers = num_frozen;
     cost_roofline(&roofline, NULL);
     enum status rc = train_plan_choose(&with, &ahead->ask, &next, err);
-    THEN(plan_lower(&(struct setting){model, &next.cluster, &roofline}, &next.plan, &workload,
-                    &full, err));
-    THEN(runtime_links_list(&(struct link_plan){model, &next.plan, &workload, &full}, t->comm->size,
+    THEN(plan_lower(&(struct setting){&t->job->model, &next.cluster, &roofline}, &next.plan,
+                    &workload, &full, err));
+    THEN(runtime_links_list(&(struct link_plan){&next.plan, &workload, &full}, t->comm->size,
                             &groups, err));
     THEN(join(&ahead->list, &groups, t->comm->size, err));
     link_patterns_clear(&groups);

@@ -35,7 +35,8 @@ static enum status list_pairs(const struct link_plan *of, struct link_patterns *
         if (a != b && (i % DIRECTIONS == ACT || edge->grad))
             pairs[n++] = (struct link_pair){.a = a, .b = b, .at = i, .round = NO_ROUND};
     }
-    if (stage_shares_table(of->model) && of->plan->num_frozen_layers == 0 && first != last)
+    if (stage_shares_table(of->workload->setting.model) && of->plan->num_frozen_layers == 0 &&
+        first != last)
         pairs[n++] = (struct link_pair){.a = first, .b = last, .at = TIED, .round = NO_ROUND};
     list->pairs = pairs;
     list->num_pairs = n;

@@ -93,7 +93,6 @@ struct link_patterns {
 };
 /* A lowered plan. */
 struct link_plan {
-    const struct model *model;
     const struct plan *plan;
     const struct workload *workload;
     const struct schedule *full;

@@ -11,12 +11,6 @@
 
 #define BLOCK_SUMS_BYTES ((int64_t)8 << 20)
 
-/* The model whose stages a plan runs. */
-static const struct model *model_of(const struct deployment_base *base, const struct plan *plan)
-{
-    return model_at(&base->job->model, plan->num_frozen_layers);
-}
-
 bool deployment_has(const struct deployment *deployment, int stage)
 {
     return !deployment_idle(deployment) &&
@@ -52,11 +46,11 @@ enum status deployment_place(const struct deployment_base *base, struct train_pl
     enum status rc =
         runtime_groups_open(base->comm, &deployment->plan.plan, &deployment->place, err);
     if (rc == OK && base->nccl)
-        rc = runtime_links_open(
-            base->comm, base->nccl,
-            &(struct link_plan){model_of(base, &deployment->plan.plan), &deployment->plan.plan,
-                                deployment->plan.workload, deployment->plan.full},
-            &deployment->links, err);
+        rc = runtime_links_open(base->comm, base->nccl,
+                                &(struct link_plan){&deployment->plan.plan,
+                                                    deployment->plan.workload,
+                                                    deployment->plan.full},
+                                &deployment->links, err);
     return rc;
 }
 
@@ -71,7 +65,7 @@ static enum status make_stages(const struct deployment_base *base, struct deploy
     for (int s = 0; rc == OK && s <= plan->num_stages; s++) {
         bool prefix = s == plan->num_stages;
         struct stage_spec spec = {
-            .model = model_of(base, plan),
+            .model = deployment->plan.workload->setting.model,
             .job = base->job,
             .backend = base->backend,
             .num_frozen_items = model_frozen_items(&base->job->model, plan->num_frozen_layers),
@@ -207,7 +201,7 @@ enum status deployment_epoch(const struct deployment_base *base, struct deployme
 enum status deployment_runtime(const struct deployment_base *base, struct deployment *deployment,
                                struct err *err)
 {
-    const struct runtime_spec spec = {.model = model_of(base, &deployment->plan.plan),
+    const struct runtime_spec spec = {.model = deployment->plan.workload->setting.model,
                                       .job = base->job,
                                       .plan = &deployment->plan.plan,
                                       .workload = deployment->plan.workload,

@@ -364,6 +364,8 @@ enum status train_plan_make(const struct planning *with, const struct run_state 
         cost_roofline(&roofline, NULL);
         rc = plan_lower(&(struct setting){&with->job->model, &got.cluster, &roofline}, &got.plan,
                         got.workload, got.full, err);
+        if (rc == OK) /* of the setting, only the model outlives this call */
+            got.workload->setting = (struct setting){.model = got.workload->setting.model};
     }
     rc = comm_agree(comm, rc, err);
     if (rc == OK) {

@@ -18,7 +18,7 @@
 struct train_plan {
     struct plan plan;
     struct cluster cluster;
-    struct workload *workload;   /* owned */
+    struct workload *workload;   /* owned; its setting has no cluster and costs */
     struct schedule *full;       /* owned */
     struct profile_info present; /* the machine whose costs were used */
     double sample_ns;            /* predicted time a sample, cache fills included; rank 0 */

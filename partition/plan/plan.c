@@ -381,3 +381,15 @@ const char *recompute_mode_name(enum recompute_mode mode)
 {
     return recompute_mode_names[mode];
 }
+
+void plan_memory_limits(const struct plan *plan, const struct cluster *cluster, int64_t *limits)
+{
+    for (int k = 0; k < plan->num_ranks; k++) {
+        limits[k] = INT64_MAX;
+        for (int r = 0; r < plan->num_pipelines; r++) {
+            const int device = plan->device[(int64_t)r * plan->num_ranks + k];
+            const int64_t bytes = cluster->devices[device].mem_bytes;
+            limits[k] = bytes < limits[k] ? bytes : limits[k];
+        }
+    }
+}

@@ -184,6 +184,9 @@ static inline int64_t plan_num_devices(const struct plan *plan)
     return (int64_t)plan->num_ranks * plan->num_pipelines * layout_tensor(&plan->layout);
 }
 
+/* The smallest memory of each rank's devices, num_ranks entries of the caller's. INT64_MAX: unlimited. */
+void plan_memory_limits(const struct plan *plan, const struct cluster *cluster, int64_t *limits);
+
 /* Whether the frozen prefix is outside the pipeline. The cut then starts after it. */
 static inline bool frozen_outside(enum frozen_placement placement)
 {

@@ -358,8 +358,8 @@ static enum status time_plan(const struct setting *setting, const struct planner
     int64_t traffic_ns = 0;
     enum status rc = plan_lower(setting, plan, &workload, &full, err);
     THEN(schedule_memory(&full, &workload, plan->memory_bytes, err));
-    THEN(schedule_time(&full, &workload, setting, plan, &time, err));
-    THEN(workload_traffic_ns(&workload, setting, plan, &traffic_ns, err));
+    THEN(schedule_time(&full, &workload, plan, &time, err));
+    THEN(workload_traffic_ns(&workload, plan, &traffic_ns, err));
     candidate->unshared_ns = time.step_ns;
     plan->step_ns = time.step_ns > traffic_ns ? time.step_ns : traffic_ns;
     if (rc == OK && judge && judge->step_ns)

@@ -109,8 +109,7 @@ static const struct stage_cost *cost_of(struct search *search, struct plan *plan
         return &entry->cost;
     struct err why = {0};
     *own = (struct stage_cost){0};
-    *rc = workload_stage(&search->problem->setting, plan, &chains->workload, &chains->builder,
-                         class_index, stage, own, &why);
+    *rc = workload_stage(plan, &chains->workload, &chains->builder, class_index, stage, own, &why);
     return *rc == OK ? own : NULL;
 }
 
@@ -278,7 +277,7 @@ enum status search_chain_bound(struct search *search, const struct bound_shape *
     *bound_ns = 0;
     other.recompute_layers = chains->layers;
     if (chains->num > 0)
-        workload_place_frozen(&chains->workload, search->problem->setting.model, plan);
+        workload_place_frozen(&chains->workload, plan);
     for (int i = 0; i < chains->num && *bound_ns < limit_ns; i++)
         if (lists_equal(chains, &chains->chains[i]))
             *bound_ns = bound_max(

@@ -278,17 +278,16 @@ enum status search_map(const struct search *search, const struct node *node, int
 }
 
 /* Give every stage the largest of the counts, as a framework with one count for all does. */
-static enum status recompute_equally(const struct setting *setting, struct plan *plan,
-                                     struct workload *workload, struct err *err)
+static enum status recompute_equally(struct plan *plan, struct workload *workload, struct err *err)
 {
     int most = 0;
     for (int s = 0; s < plan->num_stages; s++)
         most = plan->recompute_layers[s] > most ? plan->recompute_layers[s] : most;
     for (int s = 0; s < plan->num_stages; s++) {
-        const int has = recompute_layers_of(setting->model, plan, s);
+        const int has = recompute_layers_of(workload->setting.model, plan, s);
         plan->recompute_layers[s] = most < has ? most : has;
     }
-    return workload_rebuild(setting, plan, workload, err);
+    return workload_rebuild(plan, workload, err);
 }
 
 enum status search_lower(const struct search *search, struct plan *plan, const struct sites *sites,
@@ -305,11 +304,10 @@ enum status search_lower(const struct search *search, struct plan *plan, const s
     }
     enum status rc = plan_lower_unchecked(setting, plan, sites, memo, workload, full, err);
     if (rc == OK && plan->recompute == RECOMPUTE_LAYER)
-        rc = recompute_fit(setting, plan, search->options->recompute_layers == AUTO, full, workload,
-                           err);
+        rc = recompute_fit(plan, search->options->recompute_layers == AUTO, full, workload, err);
     if (rc == OK && plan->recompute == RECOMPUTE_LAYER && search->options->target &&
         search->options->target->equal_layers)
-        rc = recompute_equally(setting, plan, workload, err);
+        rc = recompute_equally(plan, workload, err);
     return rc;
 }
 
@@ -425,19 +423,18 @@ static enum status cut_memory(struct search *search, const struct node *node,
 static enum status cut_time(struct search *search, struct lowered_cut *cut, int64_t limit_ns,
                             bool traced, int64_t *step_ns, int64_t *unshared_ns, struct err *err)
 {
-    const struct setting *setting = &search->problem->setting;
     struct step_time time = {0};
     int64_t traffic_ns = 0;
     cut->chain.class_index = search_chain_class(search);
     int64_t most_ns = 0;
-    enum status rc = schedule_time_chain(&cut->full, &cut->workload, setting, &cut->plan, limit_ns,
-                                         &time, traced ? &cut->chain : NULL, err);
+    enum status rc = schedule_time_chain(&cut->full, &cut->workload, &cut->plan, limit_ns, &time,
+                                         traced ? &cut->chain : NULL, err);
     const bool shorter = rc == OK && (limit_ns == 0 || time.step_ns < limit_ns);
     if (shorter)
         rc = workload_traffic_most_ns(&cut->workload, search->judged_family.uplink_share,
                                       time.allreduce_ns, &most_ns, err);
     if (rc == OK && most_ns > time.step_ns)
-        rc = workload_traffic_ns(&cut->workload, setting, &cut->plan, &traffic_ns, err);
+        rc = workload_traffic_ns(&cut->workload, &cut->plan, &traffic_ns, err);
     if (rc == OK && shorter) {
         *unshared_ns = bound_max(time.step_ns, 1);
         *step_ns = bound_max(*unshared_ns, traffic_ns);

@@ -32,7 +32,7 @@ static enum status time_of(const struct setting *setting, const struct plan *pla
     struct step_time time = {0};
     enum status rc = plan_lower_to_simulate(setting, plan, &workload, &full, err);
     if (rc == OK)
-        rc = schedule_time(&full, &workload, setting, plan, &time, err);
+        rc = schedule_time(&full, &workload, plan, &time, err);
     *ns = time.step_ns;
     step_time_clear(&time);
     schedule_clear(&full);

@@ -297,11 +297,10 @@ out:
 }
 
 /* sites NULL: of an unknown plan, which is checked. */
-static enum status lower_plan(const struct setting *job_setting, const struct plan *plan,
+static enum status lower_plan(const struct setting *setting, const struct plan *plan,
                               const struct sites *sites, struct stage_memo *memo, bool checked,
                               struct workload *workload, struct schedule *full, struct err *err)
 {
-    const struct setting at = setting_at(job_setting, plan->num_frozen_layers), *setting = &at;
     struct workload w = {0};
     struct schedule compute = {0}, got = {0};
     enum status rc = sites ? plan_check_layout(plan, setting->model, setting->cluster, err)
@@ -318,7 +317,7 @@ static enum status lower_plan(const struct setting *job_setting, const struct pl
                      compute.num_frozen_stages, w.num_frozen_stages);
     }
     THEN(schedule_lower(&compute, &w, plan, &got, err));
-    THEN(workload_near(setting, plan, &got, &w, err));
+    THEN(workload_near(plan, &got, &w, err));
     if (rc == OK && checked)
         rc = schedule_check(&got, 0, err);
     if (rc == OK) {

@@ -45,20 +45,6 @@ struct ranks {
     int64_t *limit, *memory; /* owned, by rank */
 };
 
-static void set_limits(const struct setting *setting, const struct plan *plan, struct ranks *ranks)
-{
-    const int K = plan->num_ranks;
-    for (int k = 0; k < K; k++) {
-        ranks->low[k] = -1;
-        ranks->limit[k] = INT64_MAX;
-        for (int r = 0; r < plan->num_pipelines; r++) {
-            const int64_t have =
-                setting->cluster->devices[plan->device[(int64_t)r * K + k]].mem_bytes;
-            ranks->limit[k] = have < ranks->limit[k] ? have : ranks->limit[k];
-        }
-    }
-}
-
 static bool any_again(const struct plan *plan)
 {
     for (int s = 0; s < plan->num_stages; s++)
@@ -75,9 +61,8 @@ static int asked(const struct ranks *ranks, int k, int round)
 }
 
 /* w was built with no layer that runs again. Bisect for all ranks at once; their memory does not depend on each other's counts. */
-static enum status bisect(const struct setting *setting, struct plan *plan,
-                          const struct schedule *full, struct workload *w, struct ranks *ranks,
-                          struct err *err)
+static enum status bisect(struct plan *plan, const struct schedule *full, struct workload *w,
+                          struct ranks *ranks, struct err *err)
 {
     enum status rc = OK;
     for (int round = 0; rc == OK; round++) {
@@ -89,9 +74,9 @@ static enum status bisect(const struct setting *setting, struct plan *plan,
                    ranks->open[k] ? asked(ranks, k, round) : ranks->high[k]);
         }
         if (!open)
-            return any_again(plan) ? workload_rebuild(setting, plan, w, err) : OK;
+            return any_again(plan) ? workload_rebuild(plan, w, err) : OK;
         if (any_again(plan))
-            rc = workload_rebuild_bytes(setting, plan, ranks->open, w, err);
+            rc = workload_rebuild_bytes(plan, ranks->open, w, err);
         THEN(schedule_memory_of(full, w, ranks->open, ranks->memory, err));
         for (int k = 0; k < plan->num_ranks && rc == OK; k++) {
             const int at = asked(ranks, k, round);
@@ -106,8 +91,8 @@ static enum status bisect(const struct setting *setting, struct plan *plan,
     return rc;
 }
 
-enum status recompute_fit(const struct setting *setting, struct plan *plan, bool search,
-                          const struct schedule *full, struct workload *workload, struct err *err)
+enum status recompute_fit(struct plan *plan, bool search, const struct schedule *full,
+                          struct workload *workload, struct err *err)
 {
     const size_t S = (size_t)plan->num_stages, K = (size_t)plan->num_ranks;
     struct ranks ranks = {.most = malloc(S * sizeof(int)),
@@ -121,14 +106,16 @@ enum status recompute_fit(const struct setting *setting, struct plan *plan, bool
             ? OK
             : err_nomem(err);
     for (int s = 0; s < plan->num_stages && rc == OK; s++) {
-        ranks.most[s] = recompute_layers_of(setting->model, plan, s);
+        ranks.most[s] = recompute_layers_of(workload->setting.model, plan, s);
         ranks.high[full->rank_of_stage[s]] += ranks.most[s];
         if (!search && plan->recompute_layers[s] > ranks.most[s])
             plan->recompute_layers[s] = ranks.most[s];
     }
     if (rc == OK && search) {
-        set_limits(setting, plan, &ranks);
-        rc = bisect(setting, plan, full, workload, &ranks, err);
+        for (size_t k = 0; k < K; k++)
+            ranks.low[k] = -1;
+        plan_memory_limits(plan, workload->setting.cluster, ranks.limit);
+        rc = bisect(plan, full, workload, &ranks, err);
     }
     free(ranks.most);
     free(ranks.low);

@@ -12,8 +12,8 @@
  * rank no other counts have a shorter step. (A forward without stash may be faster, which this
  * ignores.) Without `search`, the counts are kept and only limited to the layers that a stage has.
  * O(log(layers) * (ops + items)). */
-enum status recompute_fit(const struct setting *setting, struct plan *plan, bool search,
-                          const struct schedule *full, struct workload *workload, struct err *err);
+enum status recompute_fit(struct plan *plan, bool search, const struct schedule *full,
+                          struct workload *workload, struct err *err);
 
 /* Whether an item belongs to a layer, which may run again. */
 static inline bool recompute_in_layer(const struct model *model, int item)

@@ -29,7 +29,6 @@ struct verdict {
 };
 
 struct search {
-    const struct setting *setting;
     const struct plan *plan;
     struct workload *workload;     /* its times hold for the list judged last (stash-distance) */
     struct schedule best;          /* frozen compute list */
@@ -105,9 +104,9 @@ static enum status judge(struct search *s, const struct schedule *compute, struc
         s->excess_have = s->limits[worst];
     }
     if (rc == OK && verdict->fits)
-        rc = workload_near(s->setting, s->plan, &full, s->workload, err);
+        rc = workload_near(s->plan, &full, s->workload, err);
     if (rc == OK && verdict->fits) {
-        rc = schedule_time(&full, s->workload, s->setting, s->plan, &time, err);
+        rc = schedule_time(&full, s->workload, s->plan, &time, err);
         if (rc == OK) {
             verdict->step_ns = time.step_ns;
             verdict->span_ns = longest_span(&time, full.num_ranks);
@@ -353,7 +352,7 @@ static enum status run_search(struct search *s, struct err *err)
     s->best_ns = s->best_span_ns = s->least_excess = INT64_MAX;
     int64_t bound = 0, *nearest = calloc((size_t)s->plan->num_stages, sizeof *nearest);
     enum status rc = nearest ? OK : err_nomem(err);
-    THEN(workload_set_distances(s->setting, s->plan, nearest, s->workload, err));
+    THEN(workload_set_distances(s->plan, nearest, s->workload, err));
     free(nearest);
     THEN(lower_bound(s->workload, &bound, err));
     THEN(offer_named(s, err));
@@ -364,18 +363,6 @@ static enum status run_search(struct search *s, struct err *err)
     if (rc == OK && s->best_ns > bound && s->best_ns < INT64_MAX && !pairs)
         rc = improve(s, err);
     return rc;
-}
-
-static void set_memory(const struct plan *plan, const struct cluster *cluster, int64_t *limits)
-{
-    for (int k = 0; k < plan->num_ranks; k++) {
-        limits[k] = INT64_MAX;
-        for (int r = 0; r < plan->num_pipelines; r++) {
-            const int device = plan->device[(int64_t)r * plan->num_ranks + k];
-            const int64_t bytes = cluster->devices[device].mem_bytes;
-            limits[k] = bytes < limits[k] ? bytes : limits[k];
-        }
-    }
 }
 
 enum status schedule_auto(const struct setting *setting, const struct plan *plan,
@@ -389,16 +376,12 @@ enum status schedule_auto(const struct setting *setting, const struct plan *plan
     struct search best = {.best_ns = INT64_MAX, .least_excess = INT64_MAX};
     enum status rc = limits && memory && ranks && room ? OK : err_nomem(err);
     if (rc == OK)
-        set_memory(plan, setting->cluster, limits);
+        plan_memory_limits(plan, setting->cluster, limits);
     /* Shape 0 puts stage s on rank s mod K. Shape 1, with two chunks, is the V. */
     for (int shape = 0; shape < (plan->chunks == 2 ? 2 : 1) && rc == OK; shape++) {
         struct workload w = {0};
-        struct search s = {.setting = setting,
-                           .plan = plan,
-                           .workload = &w,
-                           .memory = memory,
-                           .limits = limits,
-                           .room = room};
+        struct search s = {
+            .plan = plan, .workload = &w, .memory = memory, .limits = limits, .room = room};
         memset(room, 0, K * sizeof *room);
         for (int t = 0; t < plan->num_stages; t++) {
             ranks[t] =

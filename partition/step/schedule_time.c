@@ -298,8 +298,8 @@ static enum status run_class(struct timing *t, struct err *err)
 }
 
 /* Run the buckets of a stage one after another, over the devices that hold the stage (time-4). */
-static enum status run_allreduces(struct timing *t, const struct setting *setting,
-                                  const struct plan *plan, struct step_time *time, struct err *err)
+static enum status run_allreduces(struct timing *t, const struct plan *plan, struct step_time *time,
+                                  struct err *err)
 {
     const struct workload *w = t->workload;
     if (w->num_buckets == 0)
@@ -313,12 +313,12 @@ static enum status run_allreduces(struct timing *t, const struct setting *settin
     t->class_index = 0;
     for (int s = 0; s < w->num_stages && rc == OK; s++) {
         t->first_of_reduced[s] = -1;
-        if (setting->cost->allreduce_ns)
+        if (w->setting.cost->allreduce_ns)
             workload_holders(w, plan, s, devices);
         int64_t total = 0, bytes = -1, ns = 0; /* of the bucket before: most are of one size */
         for (int i = w->first_bucket[s]; i < w->first_bucket[s + 1]; i++) {
             if (w->buckets[i].bytes != bytes)
-                ns = workload_bucket_ns(w, setting, s, devices, w->buckets[i].bytes);
+                ns = workload_bucket_ns(w, s, devices, w->buckets[i].bytes);
             bytes = w->buckets[i].bytes;
             rc = step_add_ns(&all, ns, "all-reduces", err);
             if (rc != OK)
@@ -657,15 +657,15 @@ static void timing_clear(struct timing *t)
 }
 
 static enum status timing_init(struct timing *t, const struct schedule *full,
-                               const struct workload *workload, const struct cluster *cluster,
-                               bool traced, struct err *err)
+                               const struct workload *workload, bool traced, struct err *err)
 {
     const size_t K = (size_t)full->num_ranks, S = (size_t)full->num_stages;
     const size_t classes = (size_t)workload->num_classes;
     const size_t cells = (size_t)workload->num_edges * 2 * (size_t)full->num_microbatches;
     *t = (struct timing){.full = full,
                          .workload = workload,
-                         .host_op_ns = workload->host_blocking ? 0 : cluster->host_op_ns,
+                         .host_op_ns =
+                             workload->host_blocking ? 0 : workload->setting.cluster->host_op_ns,
                          .start = INT64_MAX};
     t->clocks = calloc(classes * K, sizeof *t->clocks);
     t->arrival = malloc((cells + 1) * sizeof *t->arrival);
@@ -708,9 +708,8 @@ static bool takes(struct timing *t, int64_t limit_ns)
 
 /* Run all ops of a step, the classes of replicas from `first` on. Sets only the all-reduce members of
  * *time. */
-static enum status timing_run(struct timing *t, const struct setting *setting,
-                              const struct plan *plan, int first, int64_t limit_ns,
-                              struct step_time *time, struct err *err)
+static enum status timing_run(struct timing *t, const struct plan *plan, int first,
+                              int64_t limit_ns, struct step_time *time, struct err *err)
 {
     const int num = t->workload->num_classes;
     enum status rc = OK;
@@ -721,7 +720,7 @@ static enum status timing_run(struct timing *t, const struct setting *setting,
     }
     const int last = t->class_index;
     if (rc == OK && !t->stopped)
-        rc = run_allreduces(t, setting, plan, time, err);
+        rc = run_allreduces(t, plan, time, err);
     if (rc == OK && !t->stopped)
         rc = run_tails(t, time, err);
     set_class(t, last);
@@ -729,29 +728,26 @@ static enum status timing_run(struct timing *t, const struct setting *setting,
 }
 
 enum status schedule_time(const struct schedule *full, const struct workload *workload,
-                          const struct setting *setting, const struct plan *plan,
-                          struct step_time *time, struct err *err)
+                          const struct plan *plan, struct step_time *time, struct err *err)
 {
-    return schedule_time_chain(full, workload, setting, plan, 0, time, NULL, err);
+    return schedule_time_chain(full, workload, plan, 0, time, NULL, err);
 }
 
 enum status schedule_time_chain(const struct schedule *full, const struct workload *workload,
-                                const struct setting *setting, const struct plan *plan,
-                                int64_t limit_ns, struct step_time *time, struct step_chain *chain,
-                                struct err *err)
+                                const struct plan *plan, int64_t limit_ns, struct step_time *time,
+                                struct step_chain *chain, struct err *err)
 {
     const size_t K = (size_t)full->num_ranks;
     struct timing t;
     struct step_time got = {0};
-    const struct setting own = workload_setting(workload, setting);
-    enum status rc = timing_init(&t, full, workload, own.cluster, chain != NULL, err);
+    enum status rc = timing_init(&t, full, workload, chain != NULL, err);
     got.rank_busy_ns = calloc(K, sizeof *got.rank_busy_ns);
     got.rank_first_ns = calloc(K, sizeof *got.rank_first_ns);
     got.rank_last_ns = calloc(K, sizeof *got.rank_last_ns);
     if (rc == OK && (!got.rank_busy_ns || !got.rank_first_ns || !got.rank_last_ns))
         rc = err_nomem(err);
-    THEN(timing_run(&t, &own, plan, chain ? chain->class_index % workload->num_classes : 0,
-                    limit_ns, &got, err));
+    THEN(timing_run(&t, plan, chain ? chain->class_index % workload->num_classes : 0, limit_ns,
+                    &got, err));
     if (rc != OK)
         goto out;
     t.start = t.start == INT64_MAX ? 0 : t.start;

@@ -23,8 +23,7 @@ void step_time_clear(struct step_time *time);
  * must be zeroed or cleared; the caller owns it. One pass, O(ops); replicas of one class are
  * computed once. ERR_INFEASIBLE: the lists deadlock. */
 enum status schedule_time(const struct schedule *full, const struct workload *workload,
-                          const struct setting *setting, const struct plan *plan,
-                          struct step_time *time, struct err *err);
+                          const struct plan *plan, struct step_time *time, struct err *err);
 
 /* A chain of ops, messages and launches from the beginning of a step to its end, each of which begins
  * when the one before it ends. A plan with another cut has a chain of the same ops if its lists are
@@ -50,9 +49,8 @@ int64_t step_chain_stage_ns(const struct step_chain *chain, int stage,
  * caller owns it. With limit_ns above 0 it ends when a class takes as long before its tails: of *time
  * only step_ns is right then, as a lower bound. */
 enum status schedule_time_chain(const struct schedule *full, const struct workload *workload,
-                                const struct setting *setting, const struct plan *plan,
-                                int64_t limit_ns, struct step_time *time, struct step_chain *chain,
-                                struct err *err);
+                                const struct plan *plan, int64_t limit_ns, struct step_time *time,
+                                struct step_chain *chain, struct err *err);
 
 /* Set ERR_INFEASIBLE with a message that this rank waits for ever at position `next` of its list.
  */

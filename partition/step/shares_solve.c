@@ -305,8 +305,7 @@ static enum status walk_class(struct project_walk *w, struct err *err)
 }
 
 /* All-reduces of each stage, one after another. */
-static enum status walk_allreduces(struct project_walk *w, const struct setting *setting,
-                                   const struct plan *plan, struct err *err)
+static enum status walk_allreduces(struct project_walk *w, const struct plan *plan, struct err *err)
 {
     const struct workload *load = w->workload;
     int *devices = calloc((size_t)load->num_pipelines, sizeof *devices);
@@ -314,7 +313,7 @@ static enum status walk_allreduces(struct project_walk *w, const struct setting 
         return err_nomem(err);
     for (int s = 0; s < load->num_stages; s++) {
         w->reduced[s] = beginning;
-        if (setting->cost->allreduce_ns && load->num_buckets > 0)
+        if (load->setting.cost->allreduce_ns && load->num_buckets > 0)
             workload_holders(load, plan, s, devices);
         for (int b = load->first_bucket[s]; b < load->first_bucket[s + 1]; b++) {
             struct waits waits = {.num = 0};
@@ -323,8 +322,8 @@ static enum status walk_allreduces(struct project_walk *w, const struct setting 
                 add_wait(w, &waits,
                          w->ready[((int64_t)(i / 2) * load->num_buckets + b) * 2 + i % 2]);
             w->reduced[s] =
-                after(join(w, &waits), (double)workload_bucket_ns(load, setting, s, devices,
-                                                                  load->buckets[b].bytes));
+                after(join(w, &waits),
+                      (double)workload_bucket_ns(load, s, devices, load->buckets[b].bytes));
         }
     }
     free(devices);
@@ -422,15 +421,14 @@ void crash_project_clear(struct crash_project *project)
 }
 
 enum status step_project(const struct schedule *full, const struct workload *workload,
-                         const struct setting *setting, const struct plan *plan, double max_share,
-                         struct crash_project *project, int **work_of, struct err *err)
+                         const struct plan *plan, double max_share, struct crash_project *project,
+                         int **work_of, struct err *err)
 {
     const size_t S = (size_t)full->num_stages, M = (size_t)full->num_microbatches;
     const size_t classes = (size_t)workload->num_classes, K = (size_t)full->num_ranks;
-    const struct setting own = workload_setting(workload, setting);
     struct crash_project got = {.num_events = 1, .num_groups = (int)S};
     struct project_walk w = {.full = full, .workload = workload, .project = &got, .first_ns = -1};
-    w.host_op_ns = workload->host_blocking ? 0 : (double)own.cluster->host_op_ns;
+    w.host_op_ns = workload->host_blocking ? 0 : (double)workload->setting.cluster->host_op_ns;
     got.group = calloc(S * M + 1, sizeof *got.group);
     got.budget = calloc(S + 1, sizeof *got.budget);
     w.work_of = calloc(S * M + 1, sizeof *w.work_of);
@@ -449,7 +447,7 @@ enum status step_project(const struct schedule *full, const struct workload *wor
         w.class_index = c;
         rc = walk_class(&w, err);
     }
-    THEN(walk_allreduces(&w, &own, plan, err));
+    THEN(walk_allreduces(&w, plan, err));
     if (rc == OK)
         walk_tails(&w);
     if (rc == OK && w.no_memory)
@@ -466,8 +464,8 @@ enum status step_project(const struct schedule *full, const struct workload *wor
 }
 
 enum status shares_solve(const struct schedule *full, const struct workload *workload,
-                         const struct setting *setting, const struct plan *plan, double max_share,
-                         struct freeze_shares *shares, struct err *err)
+                         const struct plan *plan, double max_share, struct freeze_shares *shares,
+                         struct err *err)
 {
     const int S = full->num_stages, M = full->num_microbatches;
     struct crash_project project = {0};
@@ -478,7 +476,7 @@ enum status shares_solve(const struct schedule *full, const struct workload *wor
         return err_set(err, ERR_INPUT, "freeze.max_share must be 0..1, got %g", max_share);
     enum status rc = shares_init(S, M, &got, err);
     if (rc == OK && max_share > 0)
-        rc = step_project(full, workload, setting, plan, max_share, &project, &work_of, err);
+        rc = step_project(full, workload, plan, max_share, &project, &work_of, err);
     if (rc == OK && project.num_works > 0) {
         share = calloc((size_t)project.num_works, sizeof *share);
         rc = share ? crash_solve(&project, share, err) : err_nomem(err);
@@ -508,13 +506,13 @@ enum status plan_set_shares(const struct setting *setting, double max_share, str
     plan->shares = (struct freeze_shares){0};
     enum status rc = plan_lower(setting, plan, &workload, &full, err);
     if (rc == OK && max_share > 0)
-        rc = shares_solve(&full, &workload, setting, plan, max_share, &shares, err);
+        rc = shares_solve(&full, &workload, plan, max_share, &shares, err);
     if (rc == OK && max_share > 0) {
         workload_clear(&workload);
         schedule_clear(&full);
         plan->shares = shares;
         rc = plan_lower(setting, plan, &workload, &full, err);
-        THEN(schedule_time(&full, &workload, setting, plan, &time, err));
+        THEN(schedule_time(&full, &workload, plan, &time, err));
         if (rc == OK && plan->memory_bytes)
             rc = schedule_memory(&full, &workload, plan->memory_bytes, err);
     }

@@ -14,16 +14,16 @@
  * from when the hosts begin. *project must be zeroed; the caller owns it, and work_of, which is set.
  * ERR_INFEASIBLE: the lists deadlock. O(ops). */
 enum status step_project(const struct schedule *full, const struct workload *workload,
-                         const struct setting *setting, const struct plan *plan, double max_share,
-                         struct crash_project *project, int **work_of, struct err *err);
+                         const struct plan *plan, double max_share, struct crash_project *project,
+                         int **work_of, struct err *err);
 void crash_project_clear(struct crash_project *project);
 
 /* Find the shares, with which the step ends soonest, whose mean in each stage is max_share (0..1) at
  * most; of these the least. None where no pass has weight gradients. Arguments as for step_project();
  * *shares must be zeroed or freed. */
 enum status shares_solve(const struct schedule *full, const struct workload *workload,
-                         const struct setting *setting, const struct plan *plan, double max_share,
-                         struct freeze_shares *shares, struct err *err);
+                         const struct plan *plan, double max_share, struct freeze_shares *shares,
+                         struct err *err);
 
 /* plan_set_shares(). ERR_INPUT where no layer is frozen either and nothing can be left out. */
 enum status plan_leave_out(const struct setting *setting, double max_share, struct plan *plan,

@@ -69,8 +69,8 @@ static void add_messages(struct traffic *t, const struct workload *w, const stru
 }
 
 /* The sums of each stage's replicas. group: room for one device each. */
-static void add_sums(struct traffic *t, const struct workload *w, const struct setting *own,
-                     const struct plan *plan, int *group)
+static void add_sums(struct traffic *t, const struct workload *w, const struct plan *plan,
+                     int *group)
 {
     const int n = w->num_pipelines;
     for (int s = 0; n > 1 && s < w->num_stages; s++) {
@@ -78,11 +78,11 @@ static void add_sums(struct traffic *t, const struct workload *w, const struct s
         workload_holders(w, plan, s, group);
         for (int i = 0; i < n; i++)
             cross(t, group[i], group[(i + 1) % n]);
-        const int64_t latency = workload_bucket_ns(w, own, s, group, 0);
+        const int64_t latency = workload_bucket_ns(w, s, group, 0);
         int64_t bytes = 0, bucket_ns = latency; /* of the bucket before: most are of one size */
         for (int b = w->first_bucket[s]; b < w->first_bucket[s + 1]; b++) {
             if (w->buckets[b].bytes != bytes)
-                bucket_ns = workload_bucket_ns(w, own, s, group, w->buckets[b].bytes);
+                bucket_ns = workload_bucket_ns(w, s, group, w->buckets[b].bytes);
             bytes = w->buckets[b].bytes;
             all += wire_ns(bucket_ns, latency);
         }
@@ -90,12 +90,11 @@ static void add_sums(struct traffic *t, const struct workload *w, const struct s
     }
 }
 
-enum status workload_traffic_ns(const struct workload *w, const struct setting *setting,
-                                const struct plan *plan, int64_t *ns, struct err *err)
+enum status workload_traffic_ns(const struct workload *w, const struct plan *plan, int64_t *ns,
+                                struct err *err)
 {
-    const struct setting own = workload_setting(w, setting);
-    const struct cluster *cluster = own.cluster;
-    const struct cost *cost = own.cost;
+    const struct cluster *cluster = w->setting.cluster;
+    const struct cost *cost = w->setting.cost;
     const size_t resources = (size_t)cluster_num_resources(cluster);
     struct traffic t = {.cluster = cluster,
                         .busy_ns = calloc(resources, sizeof *t.busy_ns),
@@ -114,7 +113,7 @@ enum status workload_traffic_ns(const struct workload *w, const struct setting *
                              cost_allreduce_ns(cost, cluster, ends, 2, 0)));
     }
     if (rc == OK)
-        add_sums(&t, w, &own, plan, group);
+        add_sums(&t, w, plan, group);
     *ns = (int64_t)fmin(floor(t.most_ns * (1 - 1e-9)), (double)STEP_NS_MAX);
     free(t.busy_ns);
     free(t.times);

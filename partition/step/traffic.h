@@ -7,8 +7,8 @@
  * uplink busy. No step that shares them is shorter, in whatever order its ops run. Between
  * devices a message takes what it takes alone, less its latency, at the narrowest point of its
  * way. O(replicas * (edges + stages)). ERR_NOMEM. */
-enum status workload_traffic_ns(const struct workload *workload, const struct setting *setting,
-                                const struct plan *plan, int64_t *ns, struct err *err);
+enum status workload_traffic_ns(const struct workload *workload, const struct plan *plan,
+                                int64_t *ns, struct err *err);
 /* How many times longer than a device's own port an uplink may be busy in a step of a plan on these devices, if
  * each device that it serves sends through it for as long as one port is busy at most. ERR_NOMEM. O(devices). */
 enum status traffic_uplink_share(const struct cluster *cluster, const struct plan *plan,

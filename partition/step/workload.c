@@ -86,9 +86,10 @@ void workload_holders(const struct workload *workload, const struct plan *plan, 
             plan->device[(int64_t)r * workload->num_ranks + workload->rank_of_stage[stage]];
 }
 
-int64_t workload_bucket_ns(const struct workload *workload, const struct setting *setting,
-                           int stage, const int *holders, int64_t bytes)
+int64_t workload_bucket_ns(const struct workload *workload, int stage, const int *holders,
+                           int64_t bytes)
 {
+    const struct setting *setting = &workload->setting;
     if (!workload->scatter && setting->cost->allreduce_ns)
         return cost_allreduce_ns(setting->cost, setting->cluster, holders, workload->num_pipelines,
                                  bytes);
@@ -105,10 +106,10 @@ void workload_tied_devices(const struct workload *workload, const struct plan *p
     ends[1] = device[workload->rank_of_stage[workload->num_stages - 1]];
 }
 
-void workload_place_frozen(struct workload *workload, const struct model *model,
-                           const struct plan *plan)
+void workload_place_frozen(struct workload *workload, const struct plan *plan)
 {
-    const int frozen = model_frozen_items(model, plan->num_frozen_layers), *cut = plan->first_item;
+    const int frozen = model_frozen_items(workload->setting.model, plan->num_frozen_layers);
+    const int *cut = plan->first_item;
     int first = 0; /* the first active stage */
     while (!frozen_outside(plan->frozen) && first < plan->num_stages && cut[first + 1] <= frozen)
         first++;
@@ -127,7 +128,7 @@ static enum status place_stages(struct builder *b, const int *rank_of_stage)
         return err_nomem(b->err);
     for (int s = 0; s < w->num_stages; s++)
         w->rank_of_stage[s] = rank_of_stage ? rank_of_stage[s] : plan_rank_of_stage(plan, s);
-    workload_place_frozen(w, b->model, plan);
+    workload_place_frozen(w, plan);
     return OK;
 }
 
@@ -185,7 +186,8 @@ enum status workload_build_at(const struct setting *job_setting, const struct pl
         .cost = own.cost,
         .plan = plan,
         .num_frozen_items = model_frozen_items(own.model, plan->num_frozen_layers),
-        .got = {.group = group,
+        .got = {.setting = own,
+                .group = group,
                 .sites = sites,
                 /* reads and writes of a cache depend on more than a stage's items */
                 .memo = plan->frozen == FROZEN_CACHED || plan->cache_write ? NULL : memo,
@@ -231,13 +233,12 @@ enum status workload_build_at(const struct setting *job_setting, const struct pl
     return rc;
 }
 
-enum status workload_set_distances(const struct setting *setting, const struct plan *plan,
-                                   const int64_t *distances, struct workload *workload,
-                                   struct err *err)
+enum status workload_set_distances(const struct plan *plan, const int64_t *distances,
+                                   struct workload *workload, struct err *err)
 {
     struct workload *w = workload;
     const size_t bytes = (size_t)w->num_stages * sizeof *distances;
-    if (!setting->cost->near_ns_per_byte ||
+    if (!workload->setting.cost->near_ns_per_byte ||
         (w->distances && memcmp(w->distances, distances, bytes) == 0))
         return OK;
     if (!w->distances) {
@@ -246,28 +247,27 @@ enum status workload_set_distances(const struct setting *setting, const struct p
             return err_nomem(err);
     }
     memcpy(w->distances, distances, bytes);
-    return workload_rebuild(setting, plan, w, err);
+    return workload_rebuild(plan, w, err);
 }
 
 /* A builder that continues a workload. Its `got` is a copy, which becomes *w again. */
-static struct builder builder_again(const struct setting *setting, const struct plan *plan,
-                                    const struct workload *w, struct err *err)
+static struct builder builder_again(const struct plan *plan, const struct workload *w,
+                                    struct err *err)
 {
-    const struct setting at = setting_at(setting, plan->num_frozen_layers);
-    const struct setting own = workload_setting(w, &at);
-    return (struct builder){.model = own.model,
-                            .cluster = own.cluster,
-                            .cost = own.cost,
+    const struct setting *own = &w->setting;
+    return (struct builder){.model = own->model,
+                            .cluster = own->cluster,
+                            .cost = own->cost,
                             .plan = plan,
                             .num_frozen_items =
-                                model_frozen_items(own.model, plan->num_frozen_layers),
+                                model_frozen_items(own->model, plan->num_frozen_layers),
                             .got = *w,
                             .err = err};
 }
 
-enum status workload_stage(const struct setting *setting, const struct plan *plan,
-                           const struct workload *workload, struct builder **builder,
-                           int class_index, int stage, struct stage_cost *cost, struct err *err)
+enum status workload_stage(const struct plan *plan, const struct workload *workload,
+                           struct builder **builder, int class_index, int stage,
+                           struct stage_cost *cost, struct err *err)
 {
     const bool fresh = !*builder;
     if (fresh)
@@ -276,7 +276,7 @@ enum status workload_stage(const struct setting *setting, const struct plan *pla
         return err_nomem(err);
     if (fresh || workload->group) { /* the group's devices go with the workload */
         free((*builder)->item_ns);
-        **builder = builder_again(setting, plan, workload, err);
+        **builder = builder_again(plan, workload, err);
     }
     (*builder)->plan = plan;
     (*builder)->got = *workload;
@@ -291,15 +291,14 @@ void workload_builder_free(struct builder *builder)
     free(builder);
 }
 
-enum status workload_rebuild_bytes(const struct setting *setting, const struct plan *plan,
-                                   const bool *ranks, struct workload *workload, struct err *err)
+enum status workload_rebuild_bytes(const struct plan *plan, const bool *ranks,
+                                   struct workload *workload, struct err *err)
 {
-    struct builder b = builder_again(setting, plan, workload, err);
+    struct builder b = builder_again(plan, workload, err);
     return workload_build_bytes(&b, ranks); /* into the stages, which both have */
 }
 
-enum status workload_rebuild(const struct setting *setting, const struct plan *plan,
-                             struct workload *workload, struct err *err)
+enum status workload_rebuild(const struct plan *plan, struct workload *workload, struct err *err)
 {
     struct workload *w = workload;
     free(w->stages);
@@ -309,7 +308,7 @@ enum status workload_rebuild(const struct setting *setting, const struct plan *p
     w->buckets = NULL;
     w->first_bucket = NULL;
     w->num_buckets = 0;
-    struct builder b = builder_again(setting, plan, w, err);
+    struct builder b = builder_again(plan, w, err);
     enum status rc = workload_build_stages(&b);
     THEN(workload_build_buckets(&b));
     free(b.item_ns);
@@ -317,16 +316,16 @@ enum status workload_rebuild(const struct setting *setting, const struct plan *p
     return rc;
 }
 
-enum status workload_near(const struct setting *setting, const struct plan *plan,
-                          const struct schedule *full, struct workload *workload, struct err *err)
+enum status workload_near(const struct plan *plan, const struct schedule *full,
+                          struct workload *workload, struct err *err)
 {
-    if (!setting->cost->near_ns_per_byte)
+    if (!workload->setting.cost->near_ns_per_byte)
         return OK;
     int64_t *distances = malloc((size_t)workload->num_stages * sizeof *distances);
     if (!distances)
         return err_nomem(err);
     schedule_stash_distance(full, workload, distances);
-    const enum status rc = workload_set_distances(setting, plan, distances, workload, err);
+    const enum status rc = workload_set_distances(plan, distances, workload, err);
     free(distances);
     return rc;
 }

@@ -65,8 +65,11 @@ struct bucket {
 struct stage_memo; /* stage_memo.h */
 
 struct workload {
-    /* owned; NULL: the setting that it was built from is right as it is */
-    struct tensor_group *group;
+    struct tensor_group *group; /* owned; NULL: the plan's groups need no setting of their own */
+    /* What the workload was built from, with the model of the plan's frozen layers (model_at()), as a
+     * device of the plan's groups sees it. Borrowed: whoever asks the workload for times keeps model,
+     * cluster and costs alive. */
+    struct setting setting;
     const struct sites *sites; /* of the plan's devices: own_sites, or the caller's */
     struct sites *own_sites;   /* owned; NULL: the caller's */
     struct stage_memo *memo;   /* borrowed: of the plan's earlier cuts; NULL: none */
@@ -112,14 +115,6 @@ struct workload {
 
 void workload_clear(struct workload *workload);
 
-/* The setting that a workload's plan runs in: `setting`, or the one made of it for its groups.
- * Whoever asks for times of messages and collectives of this workload asks this setting. */
-static inline struct setting workload_setting(const struct workload *workload,
-                                              const struct setting *setting)
-{
-    return tensor_group_setting(workload->group, setting);
-}
-
 static inline int64_t workload_times_per_class(const struct workload *workload)
 {
     return (int64_t)workload->num_edges * 2 * MB_SIZES + 1;
@@ -147,11 +142,10 @@ void workload_tied_devices(const struct workload *workload, const struct plan *p
 void workload_holders(const struct workload *workload, const struct plan *plan, int stage,
                       int *devices);
 
-/* Time of a stage's bucket of this size, as a ring, alone on its links. `setting` is
- * workload_setting(). `holders`, workload_holders() of the stage, is read only if the cost source
- * has measured all-reduces. */
-int64_t workload_bucket_ns(const struct workload *workload, const struct setting *setting,
-                           int stage, const int *holders, int64_t bytes);
+/* Time of a stage's bucket of this size, as a ring, alone on its links. `holders`, workload_holders()
+ * of the stage, is read only if the cost source has measured all-reduces. */
+int64_t workload_bucket_ns(const struct workload *workload, int stage, const int *holders,
+                           int64_t bytes);
 
 /* Time of F f and B b where they run as one op (time-1b). The part of it that a trace shows as F is
  * *forward_ns. */
@@ -166,8 +160,7 @@ int64_t workload_op_ns(const struct workload *workload, int class_index, struct 
 int64_t workload_left_out(const struct workload *workload, int stage, int microbatch, int64_t all);
 
 /* Set num_frozen_stages and i_folded_into_w to what they are under the plan's cut. */
-void workload_place_frozen(struct workload *workload, const struct model *model,
-                           const struct plan *plan);
+void workload_place_frozen(struct workload *workload, const struct plan *plan);
 
 /* Whether a rank of the plan waits for its sends (time-3b): as the cluster says, else as the
  * model's framework has it. */
@@ -194,31 +187,29 @@ void schedule_stash_distance(const struct schedule *full, const struct workload 
 /* Work out the times of stages and buckets anew for stash at these distances (borrowed for the
  * call). Nothing happens where they are those already, or where the cost source knows no near
  * stash. On failure *workload can only be cleared. */
-enum status workload_set_distances(const struct setting *setting, const struct plan *plan,
-                                   const int64_t *distances, struct workload *workload,
-                                   struct err *err);
+enum status workload_set_distances(const struct plan *plan, const int64_t *distances,
+                                   struct workload *workload, struct err *err);
 
 /* Work out stages and buckets again, after a change of plan->recompute_layers. Edges, classes and
  * stages' ranks stay. On failure the workload can only be cleared. */
-enum status workload_rebuild(const struct setting *setting, const struct plan *plan,
-                             struct workload *workload, struct err *err);
+enum status workload_rebuild(const struct plan *plan, struct workload *workload, struct err *err);
 
 /* The costs of one stage of a plan that differs from the workload's in nothing but its cut and
  * recompute_layers. *builder, NULL at first, keeps times of items from call to call about such
  * plans; release it with workload_builder_free(). */
 struct builder;
-enum status workload_stage(const struct setting *setting, const struct plan *plan,
-                           const struct workload *workload, struct builder **builder,
-                           int class_index, int stage, struct stage_cost *cost, struct err *err);
+enum status workload_stage(const struct plan *plan, const struct workload *workload,
+                           struct builder **builder, int class_index, int stage,
+                           struct stage_cost *cost, struct err *err);
 void workload_builder_free(struct builder *builder);
 
 /* Work out only the bytes of the stages of some ranks again, by rank. Times stay as they were. */
-enum status workload_rebuild_bytes(const struct setting *setting, const struct plan *plan,
-                                   const bool *ranks, struct workload *workload, struct err *err);
+enum status workload_rebuild_bytes(const struct plan *plan, const bool *ranks,
+                                   struct workload *workload, struct err *err);
 
 /* workload_set_distances() with the distances of this list of the plan. */
-enum status workload_near(const struct setting *setting, const struct plan *plan,
-                          const struct schedule *full, struct workload *workload, struct err *err);
+enum status workload_near(const struct plan *plan, const struct schedule *full,
+                          struct workload *workload, struct err *err);
 
 /* Forward and backward of a full micro-batch in a stage of the first class. */
 static inline int64_t workload_stage_ns(const struct workload *workload, int stage)

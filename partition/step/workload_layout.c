@@ -207,7 +207,6 @@ static bool counted_bytes(const struct builder *b, int item, int64_t size, int64
 static int64_t replicas_ns(struct builder *b, int s, enum collective kind, int64_t bytes)
 {
     const int rank = b->got.rank_of_stage[s];
-    const struct setting setting = {b->model, b->cluster, b->cost};
     if (bytes == 0 || b->got.num_pipelines == 1)
         return 0;
     if (b->ring_rank != rank + 1) {
@@ -221,7 +220,7 @@ static int64_t replicas_ns(struct builder *b, int s, enum collective kind, int64
             .known = true,
             .kind = kind,
             .bytes = bytes,
-            .ns = sites_collective_ns(b->got.sites, &setting, rank, kind, bytes)};
+            .ns = sites_collective_ns(b->got.sites, &b->got.setting, rank, kind, bytes)};
     return memo->ns;
 }
 

@@ -14,7 +14,7 @@ enum status plan_simulate(const struct plan_judge *on, const struct plan *plan,
     quiet.record_ops = false;
     enum status rc = sim_check_size(plan, err);
     THEN(plan_lower_to_simulate(&on->setting, plan, &workload, &full, err));
-    THEN(sim_step(&full, &workload, &on->setting, plan, &quiet, &result, err));
+    THEN(sim_step(&full, &workload, plan, &quiet, &result, err));
     if (rc == OK) {
         *step_ns = result.step_ns;
         *bubble = result.bubble_fraction;

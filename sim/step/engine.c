@@ -289,14 +289,13 @@ static enum status run(struct step *step, bool *shared, struct err *err)
 }
 
 enum status sim_step(const struct schedule *full, const struct workload *workload,
-                     const struct setting *setting, const struct plan *plan,
-                     const struct sim_options *options, struct sim_result *result, struct err *err)
+                     const struct plan *plan, const struct sim_options *options,
+                     struct sim_result *result, struct err *err)
 {
-    const struct setting own = workload_setting(workload, setting);
     struct step step = {.full = full,
                         .workload = workload,
-                        .cluster = own.cluster,
-                        .cost = own.cost,
+                        .cluster = workload->setting.cluster,
+                        .cost = workload->setting.cost,
                         .plan = plan,
                         .options = options};
     struct sim_result got = {0};

@@ -99,6 +99,6 @@ enum status sim_check_size(const struct plan *plan, struct err *err);
 /* Simulate one step of a lowered schedule. *result must be zeroed or cleared. ERR_INFEASIBLE:
  * deadlock, or a device out of memory (which device, when, what filled it). */
 enum status sim_step(const struct schedule *full, const struct workload *workload,
-                     const struct setting *setting, const struct plan *plan,
-                     const struct sim_options *options, struct sim_result *result, struct err *err);
+                     const struct plan *plan, const struct sim_options *options,
+                     struct sim_result *result, struct err *err);
 void sim_result_clear(struct sim_result *result);

@@ -96,7 +96,6 @@ static void survey_lists(struct step *step)
 static enum status find_rings(struct step *step, struct err *err)
 {
     const struct workload *w = step->workload;
-    const struct setting setting = {.cluster = step->cluster, .cost = step->cost};
     const enum allreduce_kind kind = step->options->allreduce;
     const int holders = w->num_pipelines;
     int64_t all = 0;
@@ -109,10 +108,10 @@ static enum status find_rings(struct step *step, struct err *err)
     for (int s = 0; s < w->num_stages; s++) {
         workload_holders(w, step->plan, s, devices);
         const int64_t latency =
-            collective_bucket_ns(w->scatter, kind, &setting, devices, holders, 0);
+            collective_bucket_ns(w->scatter, kind, &w->setting, devices, holders, 0);
         step->ring_latency_ns[s] = latency;
         for (int b = w->first_bucket[s]; rc == OK && b < w->first_bucket[s + 1]; b++) {
-            const int64_t ns = collective_bucket_ns(w->scatter, kind, &setting, devices, holders,
+            const int64_t ns = collective_bucket_ns(w->scatter, kind, &w->setting, devices, holders,
                                                     w->buckets[b].bytes);
             step->ring_ns[b] = ns > latency ? ns - latency : 0;
             rc = step_add_ns(&all, ns > latency ? ns : latency, "all-reduces", err);

@@ -103,10 +103,8 @@ static enum status lists(enum schedule_kind kind, int K, int M, struct err *err)
         if (rc == OK)
             rc = schedule_check(&full, 0, err);
         checked[i] = (t1 = now_ms()) - t0;
-        if (rc == OK) {
-            rc = schedule_time(&full, &w, &(struct setting){&s.model, &s.cluster, &s.cost}, &s.plan,
-                               &time, err);
-        }
+        if (rc == OK)
+            rc = schedule_time(&full, &w, &s.plan, &time, err);
         timed[i] = now_ms() - t1;
         ops = 0;
         for (int k = 0; k < full.num_ranks; k++)
@@ -148,10 +146,8 @@ static enum status search(int K, int M, struct err *err)
             rc = plan_lower(&(struct setting){&s.model, &s.cluster, &s.cost}, &s.plan, &w, &full,
                             err);
         ms[1] = now_ms();
-        if (rc == OK) {
-            rc = schedule_time(&full, &w, &(struct setting){&s.model, &s.cluster, &s.cost}, &s.plan,
-                               &time, err);
-        }
+        if (rc == OK)
+            rc = schedule_time(&full, &w, &s.plan, &time, err);
         if (kinds[i] == SCHEDULE_SEARCH) {
             found = time.step_ns;
         } else if (time.step_ns < best) {

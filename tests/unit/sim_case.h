@@ -128,8 +128,7 @@ static inline void sim_case_build(struct sim_case *c)
 static inline enum status sim_case_step(struct sim_case *c, struct err *err)
 {
     sim_result_clear(&c->result);
-    return sim_step(&c->full, &c->workload, &(struct setting){&c->model, &c->cluster, &c->cost},
-                    &c->plan, &c->options, &c->result, err);
+    return sim_step(&c->full, &c->workload, &c->plan, &c->options, &c->result, err);
 }
 
 /* Build and run; the answer is in c.result. */

@@ -66,9 +66,7 @@ static void write_run(const char *dir, const char *text, const int64_t *extra_ns
     assert_int_equal(plan_lower(&(struct setting){&job.model, &job.cluster, &cost}, &plan,
                                 &workload, &full, NULL),
                      OK);
-    assert_int_equal(sim_step(&full, &workload, &(struct setting){&job.model, &job.cluster, &cost},
-                              &plan, &options, &sim, NULL),
-                     OK);
+    assert_int_equal(sim_step(&full, &workload, &plan, &options, &sim, NULL), OK);
     snprintf(path, sizeof path, "%s/run.db", dir);
     assert_int_equal(store_open(path, STORE_RECORD, &store, NULL), OK);
     assert_int_equal(record_start(store, &info, &run_id, NULL), OK);

@@ -394,7 +394,7 @@ static int64_t ask_step(enum framework_kind kind, int ranks, bool roofline,
     } else {
         if (plan_lower(&setting, &plan, &workload, &full, &err) != OK)
             fail_msg("%s", err.msg);
-        assert_int_equal(schedule_time(&full, &workload, &setting, &plan, &time, &err), OK);
+        assert_int_equal(schedule_time(&full, &workload, &plan, &time, &err), OK);
     }
     const int64_t ns = time.step_ns;
     step_time_clear(&time);

@@ -451,10 +451,7 @@ static void plan_lower__takes_a_custom_list_and_its_ranks(void **state)
         char *csv = NULL;
         plan_case_random(&c, &seed, 4, 5);
         case_must(plan_case_lower(&c, &err), &err);
-        case_must(schedule_time(&c.full, &c.workload,
-                                &(struct setting){&c.model, &c.cluster, &c.cost}, &c.plan, &named,
-                                &err),
-                  &err);
+        case_must(schedule_time(&c.full, &c.workload, &c.plan, &named, &err), &err);
         /* The named list through a CSV, under a plan that says custom. */
         case_must(schedule_generate(c.plan.schedule, c.plan.num_ranks, c.plan.microbatches.count,
                                     c.plan.chunks, &compute, &err),
@@ -463,10 +460,7 @@ static void plan_lower__takes_a_custom_list_and_its_ranks(void **state)
         case_must(schedule_from_csv(csv, "csv", &list, &err), &err);
         case_must(plan_set_order(&c.plan, SCHEDULE_CUSTOM, &list, &err), &err);
         case_must(plan_case_lower(&c, &err), &err);
-        case_must(schedule_time(&c.full, &c.workload,
-                                &(struct setting){&c.model, &c.cluster, &c.cost}, &c.plan, &custom,
-                                &err),
-                  &err);
+        case_must(schedule_time(&c.full, &c.workload, &c.plan, &custom, &err), &err);
         assert_int_equal(custom.step_ns, named.step_ns);
         compared++;
         /* One micro-batch too few. */
@@ -675,11 +669,8 @@ static enum status whole_way(struct plan_case *c, struct err *err)
     int64_t memory[8];
     char *csv = NULL;
     enum status rc = plan_case_lower(c, err);
-    if (rc == OK) {
-        rc = schedule_time(&c->full, &c->workload,
-                           &(struct setting){&c->model, &c->cluster, &c->cost}, &c->plan, &time,
-                           err);
-    }
+    if (rc == OK)
+        rc = schedule_time(&c->full, &c->workload, &c->plan, &time, err);
     if (rc == OK)
         rc = schedule_memory(&c->full, &c->workload, memory, err);
     if (rc == OK)

@@ -495,7 +495,7 @@ static void plan_for__uses_device_0_only_for_the_executor(void **state)
         assert_int_equal(plan.device[0] == 0 || plan.device[1] == 0, executor);
         const struct setting setting = {&job.model, &job.cluster, &cost};
         assert_int_equal(plan_lower(&setting, &plan, &workload, &full, NULL), OK);
-        assert_int_equal(schedule_time(&full, &workload, &setting, &plan, &time, NULL), OK);
+        assert_int_equal(schedule_time(&full, &workload, &plan, &time, NULL), OK);
         assert_int_equal(time.step_ns, plan.step_ns);
         step_time_clear(&time);
         schedule_clear(&full);

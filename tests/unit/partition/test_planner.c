@@ -198,18 +198,12 @@ static void brute_plan(const struct instance *in, struct plan *plan, struct boun
                    NULL) != OK)
         return;
     assert_int_equal(schedule_memory(&full, &workload, memory, NULL), OK);
-    assert_int_equal(schedule_time(&full, &workload,
-                                   &(struct setting){&in->model, &in->cluster, &in->cost}, plan,
-                                   &time, NULL),
-                     OK);
+    assert_int_equal(schedule_time(&full, &workload, plan, &time, NULL), OK);
     bool fits = true;
     for (int i = 0; i < plan->num_ranks * plan->num_pipelines; i++)
         fits &= memory[i % plan->num_ranks] <= in->cluster.devices[plan->device[i]].mem_bytes;
     int64_t traffic_ns, step_ns = time.step_ns > 0 ? time.step_ns : 1;
-    assert_int_equal(workload_traffic_ns(&workload,
-                                         &(struct setting){&in->model, &in->cluster, &in->cost},
-                                         plan, &traffic_ns, NULL),
-                     OK);
+    assert_int_equal(workload_traffic_ns(&workload, plan, &traffic_ns, NULL), OK);
     step_ns = traffic_ns > step_ns ? traffic_ns : step_ns;
     if (fits) {
         int64_t samples = plan->num_pipelines * plan->batch;

@@ -130,8 +130,8 @@ static void look_at(struct loop *loop, struct plan *plan)
         for (int k = 0; k < plan->num_ranks; k++)
             fits &= memory[k] <= loop->in->cluster.devices[0].mem_bytes;
         if (fits) {
-            assert_int_equal(schedule_time(&full, &workload, &setting, plan, &time, NULL), OK);
-            assert_int_equal(workload_traffic_ns(&workload, &setting, plan, &traffic_ns, NULL), OK);
+            assert_int_equal(schedule_time(&full, &workload, plan, &time, NULL), OK);
+            assert_int_equal(workload_traffic_ns(&workload, plan, &traffic_ns, NULL), OK);
             const double step = fmax(fmax((double)time.step_ns, (double)traffic_ns), 1);
             const double rate = (double)plan->num_pipelines * (double)plan->batch / step * 1e9;
             loop->fitting++;

@@ -68,8 +68,8 @@ static void weigh(struct brute *b)
     struct step_time time = {0};
     int64_t traffic_ns;
     assert_int_equal(plan_lower(&b->own, &b->plan, &workload, &full, NULL), OK);
-    assert_int_equal(schedule_time(&full, &workload, &b->own, &b->plan, &time, NULL), OK);
-    assert_int_equal(workload_traffic_ns(&workload, &b->own, &b->plan, &traffic_ns, NULL), OK);
+    assert_int_equal(schedule_time(&full, &workload, &b->plan, &time, NULL), OK);
+    assert_int_equal(workload_traffic_ns(&workload, &b->plan, &traffic_ns, NULL), OK);
     const int64_t step_ns = time.step_ns > traffic_ns ? time.step_ns : traffic_ns;
     b->best = fmax(b->best, (double)plan_samples(&b->plan) * 1e9 / (double)step_ns);
     step_time_clear(&time);

@@ -19,7 +19,7 @@ static int64_t step_of(struct plan_case *c, enum schedule_kind kind, struct err 
     if (rc == OK)
         case_must(plan_set_order(&c->plan, kind, found.ranks ? &found : NULL, err), err);
     if (rc == OK && plan_case_lower(c, err) == OK) {
-        case_must(schedule_time(&c->full, &c->workload, &setting, &c->plan, &time, err), err);
+        case_must(schedule_time(&c->full, &c->workload, &c->plan, &time, err), err);
         ns = time.step_ns;
     }
     step_time_clear(&time);
@@ -323,10 +323,7 @@ static void schedule_auto__reaches_the_published_optimum_within_limits(void **st
         struct step_time time = {0};
         limited_case(l, &c);
         assert_in_range(step_of(&c, SCHEDULE_SEARCH, &err), 1, 1000 * l->step);
-        case_must(schedule_time(&c.full, &c.workload,
-                                &(struct setting){&c.model, &c.cluster, &c.cost}, &c.plan, &time,
-                                &err),
-                  &err);
+        case_must(schedule_time(&c.full, &c.workload, &c.plan, &time, &err), &err);
         assert_true(time.step_ns >= 1000 * ((l->K - 1) * l->f + l->M * (l->f + l->i + l->w)));
         for (int k = 0; k < l->K; k++)
             assert_true(time.rank_last_ns[k] - time.rank_first_ns[k] <= 1000 * l->span);

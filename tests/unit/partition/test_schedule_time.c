@@ -238,8 +238,7 @@ static void schedule_time__equals_the_oracle_on_random_plans(void **state)
         if (round % 3 == 0)
             plan_case_shares(&c, &seed);
         if (plan_case_lower(&c, &err) != OK ||
-            schedule_time(&c.full, &c.workload, &(struct setting){&c.model, &c.cluster, &c.cost},
-                          &c.plan, &time, &err) != OK)
+            schedule_time(&c.full, &c.workload, &c.plan, &time, &err) != OK)
             fail_msg("round %d: %s", round, err.msg);
         assert_int_equal(time.step_ns, oracle_step(&c));
         for (int k = 0; k < c.plan.num_ranks; k++) {
@@ -288,9 +287,7 @@ static int end_early(const struct plan_case *c, int64_t step_ns, int64_t limit_n
 {
     struct step_chain chain = {.class_index = c->workload.num_classes - 1};
     struct step_time time = {0};
-    case_must(schedule_time_chain(&c->full, &c->workload,
-                                  &(struct setting){&c->model, &c->cluster, &c->cost}, &c->plan,
-                                  limit_ns, &time, &chain, NULL),
+    case_must(schedule_time_chain(&c->full, &c->workload, &c->plan, limit_ns, &time, &chain, NULL),
               NULL);
     const int64_t early_ns = time.step_ns;
     assert_true(early_ns == step_ns || (early_ns >= limit_ns && early_ns < step_ns));
@@ -332,12 +329,9 @@ static void schedule_time_chain__takes_the_step_and_bounds_that_of_every_other_c
         plan_case_random(&c, &seed, 4, 6);
         const bool equal_messages = round % 2;
         make_even(&c, equal_messages, round % 4 == 3);
-        const struct setting setting = {&c.model, &c.cluster, &c.cost};
         const int S = c.plan.num_stages;
         case_must(plan_case_lower(&c, &err), &err);
-        case_must(
-            schedule_time_chain(&c.full, &c.workload, &setting, &c.plan, 0, &time, &chain, &err),
-            &err);
+        case_must(schedule_time_chain(&c.full, &c.workload, &c.plan, 0, &time, &chain, &err), &err);
         memcpy(origin, c.plan.first_item, ((size_t)S + 1) * sizeof *origin);
         const int classes = c.workload.num_classes, frozen_stages = c.workload.num_frozen_stages;
         const bool folded = c.workload.i_folded_into_w;
@@ -360,7 +354,7 @@ static void schedule_time_chain__takes_the_step_and_bounds_that_of_every_other_c
             c.plan.first_item[s] += by;
             step_time_clear(&time);
             case_must(plan_case_lower(&c, &err), &err);
-            case_must(schedule_time(&c.full, &c.workload, &setting, &c.plan, &time, &err), &err);
+            case_must(schedule_time(&c.full, &c.workload, &c.plan, &time, &err), &err);
             if (!equal_messages && (classes > 1 || c.workload.num_classes > 1))
                 continue; /* the classes may be others */
             if (frozen_stages != c.workload.num_frozen_stages ||
@@ -433,9 +427,7 @@ static struct step_time uniform_step(struct uniform u, struct plan_case *kept)
         c.plan.device[d] = d;
     struct step_time time = {0};
     case_must(plan_case_lower(&c, &err), &err);
-    case_must(schedule_time(&c.full, &c.workload, &(struct setting){&c.model, &c.cluster, &c.cost},
-                            &c.plan, &time, &err),
-              &err);
+    case_must(schedule_time(&c.full, &c.workload, &c.plan, &time, &err), &err);
     if (kept)
         *kept = c;
     else
@@ -518,10 +510,7 @@ static void schedule_time__is_the_closed_form_of_gpipe_when_stages_are_uneven(vo
             max_b = latest(max_b, b);
         }
         case_must(plan_case_lower(&c, &err), &err);
-        case_must(schedule_time(&c.full, &c.workload,
-                                &(struct setting){&c.model, &c.cluster, &c.cost}, &c.plan, &time,
-                                &err),
-                  &err);
+        case_must(schedule_time(&c.full, &c.workload, &c.plan, &time, &err), &err);
         assert_int_equal(time.step_ns, sum_f + (M - 1) * max_f + sum_b + (M - 1) * max_b);
         step_time_clear(&time);
         plan_case_clear(&c);
@@ -602,16 +591,12 @@ static void schedule_time__charges_the_host_as_the_rules_of_launching_say(void *
     struct err err = {0};
     c.cluster.host_op_ns = 100; /* launches are the bottleneck: 8 a rank and an update */
     case_must(plan_case_lower(&c, &err), &err);
-    case_must(schedule_time(&c.full, &c.workload, &(struct setting){&c.model, &c.cluster, &c.cost},
-                            &c.plan, &time, &err),
-              &err);
+    case_must(schedule_time(&c.full, &c.workload, &c.plan, &time, &err), &err);
     assert_int_equal(time.step_ns, 9 * 100 - 100);
     step_time_clear(&time);
     c.cluster.host_blocking = true;
     case_must(plan_case_lower(&c, &err), &err);
-    case_must(schedule_time(&c.full, &c.workload, &(struct setting){&c.model, &c.cluster, &c.cost},
-                            &c.plan, &time, &err),
-              &err);
+    case_must(schedule_time(&c.full, &c.workload, &c.plan, &time, &err), &err);
     assert_int_equal(time.step_ns, (4 + 1) * (10 + 20 + 2 * 2 * 100));
     step_time_clear(&time);
     plan_case_clear(&c);
@@ -629,10 +614,7 @@ static void schedule_time__never_gets_faster_when_links_get_slower(void **state)
         for (int step = 0; step < 4; step++) {
             struct step_time time = {0};
             case_must(plan_case_lower(&c, &err), &err);
-            case_must(schedule_time(&c.full, &c.workload,
-                                    &(struct setting){&c.model, &c.cluster, &c.cost}, &c.plan,
-                                    &time, &err),
-                      &err);
+            case_must(schedule_time(&c.full, &c.workload, &c.plan, &time, &err), &err);
             assert_true(time.step_ns >= before);
             before = time.step_ns;
             step_time_clear(&time);
@@ -661,10 +643,7 @@ static void schedule_time__refuses_lists_that_deadlock(void **state)
             ops[i] = kept;
         }
     }
-    assert_int_equal(schedule_time(&c.full, &c.workload,
-                                   &(struct setting){&c.model, &c.cluster, &c.cost}, &c.plan, &time,
-                                   &err),
-                     ERR_INFEASIBLE);
+    assert_int_equal(schedule_time(&c.full, &c.workload, &c.plan, &time, &err), ERR_INFEASIBLE);
     assert_non_null(strstr(err.msg, "rank"));
     plan_case_clear(&c);
 }

@@ -11,9 +11,8 @@ static int64_t step_ns(struct plan_case *c)
 {
     struct step_time time = {0};
     struct err err = {0};
-    const struct setting setting = {&c->model, &c->cluster, &c->cost};
     case_must(plan_case_lower(c, &err), &err);
-    case_must(schedule_time(&c->full, &c->workload, &setting, &c->plan, &time, &err), &err);
+    case_must(schedule_time(&c->full, &c->workload, &c->plan, &time, &err), &err);
     const int64_t ns = time.step_ns;
     step_time_clear(&time);
     return ns;
@@ -32,10 +31,7 @@ static void step_project__ends_when_schedule_time_says(void **state)
         int *work_of = NULL;
         plan_case_random(&c, &seed, 4, 6);
         const int64_t without = step_ns(&c);
-        const struct setting setting = {&c.model, &c.cluster, &c.cost};
-        case_must(
-            step_project(&c.full, &c.workload, &setting, &c.plan, 0.5, &project, &work_of, &err),
-            &err);
+        case_must(step_project(&c.full, &c.workload, &c.plan, 0.5, &project, &work_of, &err), &err);
         double *event_ns = calloc((size_t)project.num_events, sizeof *event_ns);
         double *share = calloc((size_t)project.num_works + 1, sizeof *share);
         const double end = crash_end_ns(&project, share, event_ns);

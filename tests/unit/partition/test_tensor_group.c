@@ -407,8 +407,7 @@ static void workload__takes_groups_of_whole_nodes_over_the_network(void **state)
     assert_int_equal(b.workload.edges[0].bytes[MB_FULL], bytes / 8);
     assert_int_equal(workload_edge_ns(&b.workload, 0, 0, false, MB_FULL), 3000 + bytes / 8 * 2);
     int64_t ns;
-    const struct setting setting = bench_setting(&b);
-    assert_int_equal(workload_traffic_ns(&b.workload, &setting, &b.plan, &ns, NULL), OK);
+    assert_int_equal(workload_traffic_ns(&b.workload, &b.plan, &ns, NULL), OK);
     assert_true(ns > 0);
     model_clear(&part);
     bench_clear(&b);
@@ -612,7 +611,7 @@ static void recompute_fit__takes_as_few_layers_as_fit(void **state)
         }
         memset(b.layers, 0, sizeof b.layers);
         assert_int_equal(plan_lower(&setting, &b.plan, &b.workload, &full, NULL), OK);
-        assert_int_equal(recompute_fit(&setting, &b.plan, true, &full, &b.workload, NULL), OK);
+        assert_int_equal(recompute_fit(&b.plan, true, &full, &b.workload, NULL), OK);
         for (int k = 0; k < 3; k++) {
             assert_int_equal(b.layers[k], least[k]);
             changed += b.layers[k];

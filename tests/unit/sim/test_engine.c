@@ -10,8 +10,7 @@ static int64_t scheduled_ns(const struct sim_case *c)
 {
     struct step_time time = {0};
     struct err err = {0};
-    const struct setting setting = {&c->model, &c->cluster, &c->cost};
-    if (schedule_time(&c->full, &c->workload, &setting, &c->plan, &time, &err) != OK)
+    if (schedule_time(&c->full, &c->workload, &c->plan, &time, &err) != OK)
         fail_msg("%s", err.msg);
     const int64_t step_ns = time.step_ns;
     step_time_clear(&time);
@@ -48,7 +47,6 @@ static void assert_same(const struct sim_result *a, const struct sim_result *b, 
  * each event: all times and causes of all devices, and all ops. */
 static enum status case_step(struct sim_case *c, struct err *err)
 {
-    const struct setting setting = {&c->model, &c->cluster, &c->cost};
     struct sim_options options = c->options;
     struct err why = {0};
     const enum status rc = sim_case_step(c, err);
@@ -56,11 +54,9 @@ static enum status case_step(struct sim_case *c, struct err *err)
         struct sim_result pass = {0}, events = {0};
         options.record_ops = recorded;
         options.every_event = true;
-        assert_int_equal(
-            sim_step(&c->full, &c->workload, &setting, &c->plan, &options, &events, &why), rc);
+        assert_int_equal(sim_step(&c->full, &c->workload, &c->plan, &options, &events, &why), rc);
         options.every_event = false;
-        assert_int_equal(
-            sim_step(&c->full, &c->workload, &setting, &c->plan, &options, &pass, &why), rc);
+        assert_int_equal(sim_step(&c->full, &c->workload, &c->plan, &options, &pass, &why), rc);
         if (rc == OK) {
             assert_same(&pass, &events, recorded);
             assert_same(&pass, &c->result, false);
@@ -353,8 +349,7 @@ static void sim_step__lasts_as_long_as_the_host_reads_its_samples(void **state)
         assert_int_equal(c.result.step_ns, step_ns[e]);
         assert_int_equal(c.result.devices[0].busy_ns, 6000);
         assert_int_equal(c.result.devices[0].idle_ns, step_ns[e] - 6000);
-        const struct setting setting = {&c.model, &c.cluster, &c.cost};
-        assert_int_equal(schedule_time(&c.full, &c.workload, &setting, &c.plan, &time, &err), OK);
+        assert_int_equal(schedule_time(&c.full, &c.workload, &c.plan, &time, &err), OK);
         assert_int_equal(time.step_ns, step_ns[e]);
         step_time_clear(&time);
         sim_case_clear(&c);
@@ -619,10 +614,7 @@ static void sim_step__and_schedule_time_agree_when_nothing_is_shared(void **stat
             hidden++;
         }
         struct step_time time = {0};
-        assert_int_equal(schedule_time(&c.full, &c.workload,
-                                       &(struct setting){&c.model, &c.cluster, &c.cost}, &c.plan,
-                                       &time, &err),
-                         OK);
+        assert_int_equal(schedule_time(&c.full, &c.workload, &c.plan, &time, &err), OK);
         int64_t memory[64];
         assert_int_equal(schedule_memory(&c.full, &c.workload, memory, &err), OK);
         for (int k = 0; k < c.K; k++)
@@ -744,10 +736,7 @@ static void sim_step__conserves_work_and_idle_time_on_random_steps(void **state)
         }
         if (!c.half_duplex) {
             struct step_time time = {0};
-            assert_int_equal(schedule_time(&c.full, &c.workload,
-                                           &(struct setting){&c.model, &c.cluster, &c.cost},
-                                           &c.plan, &time, &err),
-                             OK);
+            assert_int_equal(schedule_time(&c.full, &c.workload, &c.plan, &time, &err), OK);
             assert_true(time.step_ns <= slow);
             step_time_clear(&time);
         }
@@ -820,10 +809,7 @@ workload_traffic_ns__is_what_the_busiest_port_carries_and_no_step_is_shorter(voi
         c.act *= 20;
         c.params *= 50;
         case_run(&c);
-        assert_int_equal(workload_traffic_ns(&c.workload,
-                                             &(struct setting){&c.model, &c.cluster, &c.cost},
-                                             &c.plan, &traffic_ns, &err),
-                         OK);
+        assert_int_equal(workload_traffic_ns(&c.workload, &c.plan, &traffic_ns, &err), OK);
         assert_true(traffic_ns <= c.result.step_ns);
         /* A message takes whole nanoseconds. */
         const double messages = c.plan.num_pipelines * (2.0 * c.workload.num_edges * c.M +
@@ -833,10 +819,7 @@ workload_traffic_ns__is_what_the_busiest_port_carries_and_no_step_is_shorter(voi
         if (fabs((double)traffic_ns - want) > messages + 1e-8 * want)
             fail_msg("case %d: traffic of %lld ns, bytes need %.0f", n, (long long)traffic_ns,
                      want);
-        assert_int_equal(schedule_time(&c.full, &c.workload,
-                                       &(struct setting){&c.model, &c.cluster, &c.cost}, &c.plan,
-                                       &time, &err),
-                         OK);
+        assert_int_equal(schedule_time(&c.full, &c.workload, &c.plan, &time, &err), OK);
         assert_int_equal(traffic_uplink_share(&c.cluster, &c.plan, &share, &err), OK);
         assert_int_equal(
             workload_traffic_most_ns(&c.workload, share, time.allreduce_ns, &most_ns, &err), OK);
@@ -988,19 +971,13 @@ static void sim_step__refuses_reductions_longer_than_time(void **state)
         err = (struct err){0};
         struct step_time time = {0};
         assert_int_equal(sim_case_lower(&c, &err), OK);
-        assert_int_equal(schedule_time(&c.full, &c.workload,
-                                       &(struct setting){&c.model, &c.cluster, &c.cost}, &c.plan,
-                                       &time, &err),
-                         ERR_INPUT);
+        assert_int_equal(schedule_time(&c.full, &c.workload, &c.plan, &time, &err), ERR_INPUT);
         /* and at a length that is still told, both say the same */
         err = (struct err){0};
         c.cluster.uplink_latency_ns = STEP_NS_MAX / 4;
         assert_int_equal(sim_case_lower(&c, &err), OK);
         assert_int_equal(case_step(&c, &err), OK);
-        assert_int_equal(schedule_time(&c.full, &c.workload,
-                                       &(struct setting){&c.model, &c.cluster, &c.cost}, &c.plan,
-                                       &time, &err),
-                         OK);
+        assert_int_equal(schedule_time(&c.full, &c.workload, &c.plan, &time, &err), OK);
         if (c.options.allreduce == ALLREDUCE_RING)
             assert_int_equal(c.result.step_ns, time.step_ns);
         assert_in_range(c.result.step_ns, STEP_NS_MAX / 2, STEP_NS_MAX);
