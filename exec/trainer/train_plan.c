@@ -12,6 +12,7 @@
 #include "partition/step/lower.h"
 #include "partition/base/units.h"
 #include "profiles/job/plan_json.h"
+#include "profiles/json/json.h"
 #include "profiles/cost/profile_cost.h"
 
 /* The plan as rank 0 broadcasts it; first_item, device and shares follow as arrays. */
@@ -294,6 +295,17 @@ static bool is_extrapolated(const struct cost *cost, const struct model *model,
     return extrapolated;
 }
 
+/* How to measure the job's model: its text in the job, where it is one. */
+static void hint_profile(const struct job *job, struct err *err)
+{
+    struct json *root = NULL;
+    const char *text = job->json && json_parse(job->json, "the job", &root, NULL) == OK
+                           ? json_string(json_get(root, "model"))
+                           : NULL;
+    err_hint(err, "elapse profile --model '%s'", text ? text : "FILE");
+    json_free(root);
+}
+
 enum status train_plan_choose(const struct planning *with, const struct run_state *ask,
                               struct train_plan *plan, struct err *err)
 {
@@ -316,7 +328,7 @@ enum status train_plan_choose(const struct planning *with, const struct run_stat
                      "%s: freeze.max_share %g needs measured times, and the profile store has none "
                      "of this model on this machine",
                      job->path ? job->path : job->name, job->freeze.max_share);
-        err_hint(err, "elapse profile --model '%s'", job->model.name);
+        hint_profile(job, err);
     }
     THEN(plan_from(with, &cost.cost, ask, plan, err));
     if (rc == OK) {

@@ -136,6 +136,9 @@ verify "sim: steps shorten with the ramp" ramps
 expect "a share above 1" 2 'freeze.max_share must be .* got 1.5' "$elapse" train "$tmp/gpt.json" --out "$tmp/bad" --set freeze.max_share=1.5
 expect "timed without a profile" 1 'freeze.max_share 0.5 needs measured times' "$elapse" train "$tmp/gpt.json" --no-measure \
     --out "$tmp/bad" -n 2
+timed_gpt='gpt2:layers=4,hidden=32,heads=2,mlp=64,seq=16,vocab=70'
+expect "a model by its text: how to measure it" 1 "^hint: elapse profile --model '$timed_gpt'$" "$elapse" train "$tmp/gpt.json" --no-measure \
+    --out "$tmp/bad" -n 2 --set model="$timed_gpt"
 plan_of bad 2 1.5
 expect "a plan with a share above 1" 2 'shares must be 2 arrays of 4 numbers, 0..1' "$elapse" train "$tmp/gpt.json" --plan "$tmp/bad.plan" \
     --out "$tmp/bad" -n 2
