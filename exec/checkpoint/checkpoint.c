@@ -141,6 +141,11 @@ enum status checkpoint_peek(const char *dir, const struct job *job, bool state,
             if (model->lora.rank > 0)
                 err_hint(err, "a base without adapters: elapse export %s -o DIR, --init DIR",
                          SHELL_PATH(dir));
+            else if (value - dims[i].want == model->items[model->num_items - 1].tied_params)
+                err_hint(err,
+                         "its head has a table of its own: elapse export %s -o DIR, --init DIR "
+                         "--set model=DIR/config.json",
+                         SHELL_PATH(dir));
         }
     }
     if (rc == OK && state)

@@ -341,6 +341,14 @@ static int choose_tensors(struct safetensors *const *files, int num_files,
                 note_module(adapted, to->name);
             count++;
         }
+    /* Since transformers 5 a masked model's head with a table of its own adds a bias of its own, too. */
+    struct part bias;
+    struct export_source *const last = &sources[count];
+    if (find_part(files, num_files, "cls.predictions.decoder.weight", NAME_BYTES, "", &bias) &&
+        find_part(files, num_files, "cls.predictions.bias", NAME_BYTES, "", &bias)) {
+        *last = (struct export_source){.weight = bias, .name = "cls.predictions.decoder.bias"};
+        count++;
+    }
     return count;
 }
 

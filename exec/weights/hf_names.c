@@ -77,11 +77,15 @@ static bool find_own(const struct weights *weights, const char *name, struct wei
     return false;
 }
 
-/* Like find_own(), and else under the name of the module that shares it. */
+/* Like find_own(), and else under the name of the module that shares it. A masked model's head with a table
+ * of its own adds the bias beside that table, and transformers 5 keeps the other one without using it. */
 static bool hf_find(const struct weights *weights, const struct model *model, const char *name,
                     struct weights_tensor *found)
 {
     const char *other = shared_name(model, name);
+    if (!model->tied_head && strcmp(name, "cls.predictions.bias") == 0 &&
+        weights_find(weights, "cls.predictions.decoder.bias", found))
+        return true;
     return find_own(weights, name, found) || (other && weights_find(weights, other, found));
 }
 

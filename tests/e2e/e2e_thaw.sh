@@ -182,8 +182,8 @@ for at in 4 5; do # before the head has left, after it
 done
 train gpt alone-first -n 2 --set 'elastic.stages=[2]' "${alone[@]}" --set 'freeze.table=[1]'
 train gpt shared-first -n 1 "${alone[@]}" --set 'freeze.table=[1]' --set freeze.head=frozen
-same_start() { [ "$(losses alone-first | head -1)" = "$(losses shared-first | head -1)" ] && ! same_run alone-first shared-first >/dev/null; }
-verify "in a run that begins with a frozen prefix the two tables begin as one" same_start
+same_start() { [ "$(losses "$1" | head -1)" = "$(losses "$2" | head -1)" ] && ! same_run "$1" "$2" >/dev/null; }
+verify "in a run that begins with a frozen prefix the two tables begin as one" same_start alone-first shared-first
 evaluated() { # of a checkpoint, and of what is exported from it
     "$elapse" eval "$tmp/alone-1" --json >"$tmp/eval.json" && "$elapse" export "$tmp/alone-1" -o "$tmp/hf" >"$tmp/out" &&
         "$elapse" eval "$tmp/hf" "$tmp/gpt.json" --set model="$tmp/hf/config.json" --set model.seq=12 --json >"$tmp/hf.json" || return
@@ -192,6 +192,41 @@ evaluated() { # of a checkpoint, and of what is exported from it
     for got in eval hf; do grep -q "\"eval_loss\":[[:space:]]*$want" "$tmp/$got.json" || { cat "$tmp/$got.json"; return 1; }; done
 }
 verify "eval and export know the head by its own table" evaluated
+train gpt alone-bytes -n 1 "${alone[@]}" --set model.vocab=256
+likeliest() { "$elapse" generate "$1" --prompt AB --temperature 0 --max-tokens 8 --json | grep -o '"tokens":.*"logprobs":[^]]*'; }
+generated() { "$elapse" export "$tmp/alone-bytes" -o "$tmp/bytes" >"$tmp/out" && likeliest "$tmp/alone-bytes" >"$tmp/by-run" && likeliest "$tmp/bytes" | diff "$tmp/by-run" -; }
+verify "generate, too" generated
+expect "a checkpoint whose head has a table, for a model whose head has none" 2 \
+    "^hint: its head has a table of its own: elapse export .* --init DIR --set model=DIR/config.json" \
+    "$elapse" train "$tmp/gpt.json" --no-measure --out "$tmp/bad" --init "$tmp/alone-1"
+for from in hf alone-1; do
+    train gpt on-$from -n 1 --init "$tmp/$from" --set model="$tmp/hf/config.json" --set model.seq=12 --set freeze.policy=none
+done
+verify "an export trains on as the run does" same_run on-hf on-alone-1
+
+# From a file that has one table, a run whose prefix is frozen from its first step on.
+check "a file with one table" "$elapse" export "$tmp/alone-shared" -o "$tmp/one-table"
+for n in 1 2; do
+    train gpt from-$n -n $n --init "$tmp/one-table" "${alone[@]}" --set 'freeze.table=[1]' --set 'elastic.stages=['$n']'
+done
+train gpt from-shared -n 1 --init "$tmp/one-table" "${alone[@]}" --set 'freeze.table=[1]' --set freeze.head=frozen
+verify "both tables begin as the file's" same_start from-1 from-shared
+verify "and train to the same bits at K = 1 and 2" same_run from-1 from-2
+
+like vit mlm '"family": "bert", "preset": "bert-base", "task": "mlm", "seq": 12, "hidden": 32, "heads": 2, "mlp": 64, "layers": 4, "vocab": 96' \
+    '"kind": "synthetic", "train_samples": 64, "test_samples": 16'
+train mlm masked -n 1 "${alone[@]}"
+twice() { # transformers adds the bias beside the head's own table
+    "$elapse" export "$tmp/masked" -o "$tmp/hf-mlm" >"$tmp/out" && python3 - "$tmp/hf-mlm/model.safetensors" <<'PY'
+import json, struct, sys
+data = open(sys.argv[1], "rb").read()
+size = struct.unpack("<Q", data[:8])[0]
+head, body = json.loads(data[8:8 + size]), data[8 + size:]
+a, b = (body[slice(*head["cls.predictions." + name]["data_offsets"])] for name in ("bias", "decoder.bias"))
+sys.exit(a != b or len(a) != 4 * 96 or not any(a) or "cls.predictions.decoder.weight" not in head)
+PY
+}
+verify "a masked model's export has the bias of its head under both names" twice
 train gpt alone-anneal-1 -n 1 "${alone[@]}" --set freeze.anneal=true
 train gpt alone-anneal-2 -n 2 --set 'elastic.stages=[2]' "${alone[@]}" --set freeze.anneal=true
 verify "and annealing before it gives the same bits at K = 1 and 2" same_run alone-anneal-1 alone-anneal-2

@@ -246,6 +246,16 @@ static void hf_load__takes_tied_tensors_under_either_name(void **state)
         "w", &model,
         (struct bend){.from = "cls.predictions.bias", .to = "cls.predictions.decoder.bias"});
     expect_loaded("w", &model, false, NULL, 0);
+    /* With a table of its own the bias beside the table counts, and the other one only without it. */
+    model_untie(&model);
+    put_weights("w", &model, (struct bend){0});
+    expect_loaded("w", &model, false, NULL, 0);
+    put_weights(
+        "w", &model,
+        (struct bend){.from = "cls.predictions.bias", .to = "cls.predictions.decoder.bias"});
+    expect_loaded("w", &model, false, NULL, 0);
+    put_weights("w", &model, (struct bend){.extra = "cls.predictions.decoder.bias"});
+    expect_refused("w", &model, false, "tensor 'cls.predictions.decoder.bias' has shape [2]");
     model_clear(&model);
 }
 
