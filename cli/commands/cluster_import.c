@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/base/arrays.h"
 #include "partition/cluster/cluster.h"
 #include "partition/cluster/device_kinds.h"
 #include "profiles/base/whole_file.h"
@@ -145,16 +146,15 @@ static enum status take_numbers(struct test *test, char *const *words, int n, in
     const struct point point = {strtod(words[0], NULL), 1e3 * strtod(words[time], NULL)};
     if (time + 2 >= n || point.bytes <= 0 || point.ns <= 0)
         return OK;
-    struct point *more = realloc(test->at, ((size_t)test->n + 1) * sizeof *more);
-    if (!more)
+    if (!array_extend(&test->at, test->n, sizeof *test->at))
         return err_nomem(err);
-    test->at = more;
+    const struct point *last = test->n > 0 ? &test->at[test->n - 1] : NULL;
     test->sums = time > 3 && strcmp(words[3], "none") != 0;
     const double algorithm = strtod(words[time + 1], NULL), bus = strtod(words[time + 2], NULL);
     if (algorithm > 0)
         test->bus_over_algorithm = bus / algorithm;
-    if (test->n == 0 || (point.bytes > more[test->n - 1].bytes && point.ns > more[test->n - 1].ns))
-        more[test->n++] = point;
+    if (!last || (point.bytes > last->bytes && point.ns > last->ns))
+        test->at[test->n++] = point;
     return OK;
 }
 

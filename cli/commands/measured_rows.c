@@ -8,6 +8,7 @@
 #include <zlib.h>
 
 #include "cli/runs/replay.h"
+#include "partition/base/arrays.h"
 #include "partition/base/units.h"
 #include "profiles/json/json.h"
 #include "profiles/base/whole_file.h"
@@ -28,12 +29,10 @@ void measured_rows_clear(struct measured_rows *rows)
 /* A new row at the end, counted only once it is complete. */
 static struct measured_row *next_row(struct measured_rows *rows, const char *label, struct err *err)
 {
-    void *more = realloc(rows->at, ((size_t)rows->n + 1) * sizeof *rows->at);
-    if (!more) {
+    if (!array_extend(&rows->at, rows->n, sizeof *rows->at)) {
         err_nomem(err);
         return NULL;
     }
-    rows->at = more;
     struct measured_row *row = &rows->at[rows->n];
     *row = (struct measured_row){.label = strdup(label)};
     if (!row->label)

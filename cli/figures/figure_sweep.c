@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/figures/figure_draw.h"
+#include "partition/base/arrays.h"
 #include "partition/base/units.h"
 #include "profiles/base/whole_file.h"
 #include "profiles/json/json.h"
@@ -96,19 +97,9 @@ static const char *column_of(const struct json *line)
 /* Make room for one more point. false: no memory. */
 static bool point_room(struct sweep_file *f)
 {
-    void *index = realloc(f->index, ((size_t)f->num_points + 1) * sizeof *f->index);
-    if (!index)
-        return false;
-    f->index = index;
-    double *y = realloc(f->y, ((size_t)f->num_points + 1) * sizeof *f->y);
-    if (!y)
-        return false;
-    f->y = y;
-    bool *stopped = realloc(f->stopped, ((size_t)f->num_points + 1) * sizeof *f->stopped);
-    if (!stopped)
-        return false;
-    f->stopped = stopped;
-    return true;
+    return array_extend(&f->index, f->num_points, sizeof *f->index) &&
+           array_extend(&f->y, f->num_points, sizeof *f->y) &&
+           array_extend(&f->stopped, f->num_points, sizeof *f->stopped);
 }
 
 static enum status add_line(struct sweep_file *f, const struct json *line, const char *path,

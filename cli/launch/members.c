@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "partition/base/arrays.h"
 #include "profiles/base/whole_file.h"
 #include "profiles/base/clock.h"
 
@@ -59,12 +60,10 @@ static enum status add_host(struct members *m, const char *name, size_t len, int
         host->slots = (host->slots ? host->slots : 1) + (slots ? slots : 1);
         return OK;
     }
-    struct member_host *more = realloc(m->hosts, ((size_t)m->num_hosts + 1) * sizeof *more);
-    if (!more)
+    if (!array_extend(&m->hosts, m->num_hosts, sizeof *m->hosts))
         return err_nomem(err);
-    m->hosts = more;
-    more[m->num_hosts] = (struct member_host){.name = strndup(name, len), .slots = slots};
-    return more[m->num_hosts++].name ? OK : err_nomem(err);
+    m->hosts[m->num_hosts] = (struct member_host){.name = strndup(name, len), .slots = slots};
+    return m->hosts[m->num_hosts++].name ? OK : err_nomem(err);
 }
 
 /* "a:2,b:2" */

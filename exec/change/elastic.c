@@ -18,6 +18,7 @@
 #include "exec/change/slow_ranks.h"
 #include "exec/change/thaw.h"
 #include "exec/trainer/trainer_state.h"
+#include "partition/base/arrays.h"
 #include "partition/freeze/freeze_choice.h"
 #include "profiles/job/job_json.h"
 
@@ -63,12 +64,10 @@ static enum status close_turn(struct turn_norms *norms, int num_layers, struct e
     const size_t n = (size_t)num_layers, at = (size_t)norms->num_turns * n;
     if (norms->steps == 0)
         return OK;
-    double *grown = realloc(norms->rows, (at + n) * sizeof *grown);
-    if (!grown)
+    if (!array_extend(&norms->rows, norms->num_turns, n * sizeof *norms->rows))
         return err_nomem(err);
     for (size_t l = 0; l < n; l++)
-        grown[at + l] = sqrt(norms->sumsq[l] / (double)norms->steps);
-    norms->rows = grown;
+        norms->rows[at + l] = sqrt(norms->sumsq[l] / (double)norms->steps);
     norms->num_turns++;
     memset(norms->sumsq, 0, n * sizeof *norms->sumsq);
     norms->steps = 0;
@@ -244,11 +243,8 @@ static enum status note_change(struct trainer *t, const struct transition_note *
                                struct err *err)
 {
     struct elastic *elastic = &t->elastic;
-    struct transition_note *grown =
-        realloc(elastic->notes, ((size_t)elastic->num_notes + 1) * sizeof *grown);
-    if (!grown)
+    if (!array_extend(&elastic->notes, elastic->num_notes, sizeof *elastic->notes))
         return err_nomem(err);
-    elastic->notes = grown;
     elastic->notes[elastic->num_notes++] = *note;
     elastic->transition_ns += note->total_ns;
     write_notes(t);

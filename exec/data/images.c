@@ -152,18 +152,10 @@ static enum status list_names(const char *dir, struct name_list *folders,
 static enum status add_picture(struct picture_list *list, char *path, int32_t label,
                                struct err *err)
 {
-    if (list->count == list->room) {
-        int64_t room = list->room ? 2 * list->room : 256;
-        char **paths = realloc(list->path, (size_t)room * sizeof *paths);
-        if (paths)
-            list->path = paths;
-        int32_t *labels = realloc(list->label, (size_t)room * sizeof *labels);
-        if (labels)
-            list->label = labels;
-        if (!paths || !labels)
-            return err_nomem(err);
-        list->room = room;
-    }
+    int64_t room = list->room;
+    if (!array_grow(&list->path, list->count + 1, &room, sizeof *list->path) ||
+        !array_grow(&list->label, list->count + 1, &list->room, sizeof *list->label))
+        return err_nomem(err);
     list->path[list->count] = path;
     list->label[list->count++] = label;
     return OK;

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "exec/data/chat.h"
+#include "partition/base/arrays.h"
 #include "profiles/json/json.h"
 
 enum { MAX_BYTES = 1 << 30, NO_LABEL = -100, TEST_PART = 10 };
@@ -59,17 +60,14 @@ static void lines_clear(struct dataset *dataset)
 /* Begin a window, all padding. Padding sees itself alone: it is its own document. */
 static enum status add_window(struct windows *w, int seq, struct err *err)
 {
-    if (w->count + seq > w->room) {
-        const int64_t room = 2 * w->room + 16 * (int64_t)seq;
-        int32_t **const arrays[] = {&w->ids, &w->labels, &w->first};
-        for (int i = 0; i < 3; i++) {
-            int32_t *more = realloc(*arrays[i], (size_t)room * sizeof *more);
-            if (!more)
-                return err_nomem(err);
-            *arrays[i] = more;
-        }
-        w->room = room;
+    int32_t **const arrays[] = {&w->ids, &w->labels, &w->first};
+    int64_t room = 0;
+    for (int i = 0; i < 3; i++) {
+        room = w->room;
+        if (!array_grow(arrays[i], w->count + seq, &room, sizeof **arrays[i]))
+            return err_nomem(err);
     }
+    w->room = room;
     for (int i = 0; i < seq; i++) {
         w->ids[w->count + i] = 0;
         w->labels[w->count + i] = NO_LABEL;

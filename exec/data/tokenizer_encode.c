@@ -43,7 +43,7 @@ struct work {
     struct seen_words seen;
     struct symbol *symbols; /* owned */
     struct join *heap;      /* owned; the lowest rank first, then the first place */
-    size_t num_symbols, room_symbols, num_joins, room_joins;
+    int64_t num_symbols, room_symbols, num_joins, room_joins;
     struct err *err;
 };
 
@@ -64,16 +64,10 @@ static enum status push_join(struct work *w, int32_t at)
     const int32_t found = vocab_find(&w->t->pairs, (const char *)pair, sizeof pair);
     if (found < 0)
         return OK;
-    if (w->num_joins == w->room_joins) {
-        const size_t room = 2 * w->room_joins + 64;
-        struct join *heap = realloc(w->heap, room * sizeof *heap);
-        if (!heap)
-            return err_nomem(w->err);
-        w->heap = heap;
-        w->room_joins = room;
-    }
+    if (!array_grow(&w->heap, w->num_joins + 1, &w->room_joins, sizeof *w->heap))
+        return err_nomem(w->err);
     const struct join join = {w->t->merges[found].rank, at, w->t->merges[found].id};
-    size_t i = w->num_joins++;
+    int64_t i = w->num_joins++;
     for (; i > 0 && before(&join, &w->heap[(i - 1) / 2]); i = (i - 1) / 2)
         w->heap[i] = w->heap[(i - 1) / 2];
     w->heap[i] = join;
@@ -83,8 +77,8 @@ static enum status push_join(struct work *w, int32_t at)
 static struct join pop_join(struct work *w)
 {
     const struct join top = w->heap[0], last = w->heap[--w->num_joins];
-    size_t i = 0;
-    for (size_t child = 1; child < w->num_joins; child = 2 * i + 1) {
+    int64_t i = 0;
+    for (int64_t child = 1; child < w->num_joins; child = 2 * i + 1) {
         child += child + 1 < w->num_joins && before(&w->heap[child + 1], &w->heap[child]);
         if (!before(&w->heap[child], &last))
             break;
@@ -97,14 +91,8 @@ static struct join pop_join(struct work *w)
 
 static enum status add_symbol(struct work *w, int32_t id, size_t end)
 {
-    if (w->num_symbols == w->room_symbols) {
-        const size_t room = 2 * w->room_symbols + 64;
-        struct symbol *symbols = realloc(w->symbols, room * sizeof *symbols);
-        if (!symbols)
-            return err_nomem(w->err);
-        w->symbols = symbols;
-        w->room_symbols = room;
-    }
+    if (!array_grow(&w->symbols, w->num_symbols + 1, &w->room_symbols, sizeof *w->symbols))
+        return err_nomem(w->err);
     const int32_t at = (int32_t)w->num_symbols++;
     w->symbols[at] = (struct symbol){id, at - 1, -1, (int32_t)end};
     if (at > 0)
@@ -158,7 +146,7 @@ static enum status join_word(struct work *w, const char *text, size_t bytes)
             rc = add_symbol(w, id, next);
         }
     }
-    for (size_t i = 0; i < w->num_symbols && rc == OK; i++)
+    for (int64_t i = 0; i < w->num_symbols && rc == OK; i++)
         rc = push_join(w, (int32_t)i);
     while (rc == OK && w->num_joins > 0) {
         const struct join join = pop_join(w);

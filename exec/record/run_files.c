@@ -16,6 +16,7 @@
 
 #include "exec/checkpoint/owned_folder.h"
 #include "exec/record/record_rows.h"
+#include "partition/base/arrays.h"
 #include "partition/base/safe_text.h"
 #include "partition/base/units.h"
 #include "profiles/store/trace.h"
@@ -98,14 +99,8 @@ static enum status add_step(struct step_list *list, const struct json *line, str
     (void)json_int64(json_get(line, "frozen_layers"), &row.frozen_layers);
     (void)json_int64(json_get(line, "pipeline_length"), &row.pipeline_length);
     (void)json_int64(json_get(line, "replicas"), &row.replicas);
-    if (list->n == list->room) {
-        const int64_t room = list->room ? 2 * list->room : 256;
-        struct step_row *rows = realloc(list->rows, (size_t)room * sizeof *rows);
-        if (!rows)
-            return err_nomem(err);
-        list->rows = rows;
-        list->room = room;
-    }
+    if (!array_grow(&list->rows, list->n + 1, &list->room, sizeof *list->rows))
+        return err_nomem(err);
     list->rows[list->n++] = row;
     return OK;
 }

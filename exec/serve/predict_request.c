@@ -11,6 +11,7 @@
 #include "exec/run/trainer_run.h"
 #include "exec/weights/hf_classes.h"
 #include "exec/weights/weights_files.h"
+#include "partition/base/arrays.h"
 #include "profiles/base/whole_file.h"
 #include "profiles/json/json.h"
 
@@ -45,15 +46,10 @@ static enum status keep_block(void *ctx, struct stage *stage, const struct sampl
     const int64_t n = block->num_samples;
     const int classes = kept->classes;
     float *all = malloc((size_t)(n > 0 ? n : 1) * (size_t)classes * sizeof *all);
-    if (kept->count + n > kept->room) {
-        const int64_t room = 2 * (kept->count + n);
-        char *rows = realloc(kept->rows, (size_t)room * row_bytes(classes));
-        if (rows) {
-            kept->rows = rows;
-            kept->room = room;
-        }
-    }
-    enum status rc = all && kept->count + n <= kept->room ? OK : err_nomem(err);
+    enum status rc =
+        all && array_grow(&kept->rows, kept->count + n, &kept->room, row_bytes(classes))
+            ? OK
+            : err_nomem(err);
     THEN(stage_class_probabilities(stage, block, all, err));
     for (int64_t i = 0; rc == OK && i < n * classes; i++)
         if (!isfinite(all[i]))

@@ -7,6 +7,8 @@
 
 #include "exec/step/runtime_state.h"
 
+#include "partition/base/arrays.h"
+
 /* Thread blocks that the kernels of a link may occupy while they wait for its peer. */
 enum { LINK_BLOCKS = 4 };
 enum { TIED = -1, NO_ROUND = -1 };
@@ -75,10 +77,7 @@ static void number_copies(struct link_patterns *list, int num_ranks)
 static enum status add_pattern(struct link_patterns *list, int num_ranks, bool sums, int **color,
                                int **key, struct err *err)
 {
-    struct nccl_pattern *grown =
-        realloc(list->patterns, ((size_t)list->num + 1) * sizeof *list->patterns);
-    if (grown)
-        list->patterns = grown;
+    const bool grown = array_extend(&list->patterns, list->num, sizeof *list->patterns);
     *color = malloc((size_t)num_ranks * sizeof **color);
     *key = calloc((size_t)num_ranks, sizeof **key);
     if (!grown || !*color || !*key) {

@@ -24,14 +24,9 @@ enum status qa_eval_block(void *ctx, struct stage *stage, const struct sample_bl
     struct qa_eval *eval = ctx;
     int64_t n = block->num_samples, seq = eval->dataset->seq, need = n * seq * 2;
     enum status rc;
-    if (need > eval->num_probabilities) {
-        float *more = realloc(eval->probabilities, (size_t)need * sizeof *more);
-        if (!more)
-            return err_nomem(err);
-        eval->probabilities = more;
-        eval->num_probabilities = need;
-    }
-    if (!array_grow(&eval->spans, eval->count + n, &eval->room, sizeof *eval->spans))
+    if (!array_grow(&eval->probabilities, need, &eval->num_probabilities,
+                    sizeof *eval->probabilities) ||
+        !array_grow(&eval->spans, eval->count + n, &eval->room, sizeof *eval->spans))
         return err_nomem(err);
     rc = stage_span_probabilities(stage, block, eval->probabilities, err);
     for (int64_t i = 0; rc == OK && i < n; i++) {

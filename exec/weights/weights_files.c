@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "partition/base/arrays.h"
 #include "partition/base/units.h"
 #include "profiles/json/json.h"
 #include "profiles/base/whole_file.h"
@@ -145,11 +146,8 @@ const char *weights_folder(const struct weights *weights)
 
 static enum status add_file(struct weights *weights, const char *path, struct err *err)
 {
-    struct safetensors **more =
-        realloc(weights->files, ((size_t)weights->num_files + 1) * sizeof *more);
-    if (!more)
+    if (!array_extend(&weights->files, weights->num_files, sizeof *weights->files))
         return err_nomem(err);
-    weights->files = more;
     enum status rc = safetensors_open(path, &weights->files[weights->num_files], err);
     weights->num_files += rc == OK;
     return rc;

@@ -34,15 +34,22 @@ void arrays_clear(struct arrays *arrays)
     arrays->failed = false;
 }
 
-bool array_enlarge(void *array, int64_t needed, int64_t *room, size_t size)
+bool array_extend(void *array, int64_t num, size_t size)
 {
-    const int64_t wanted = 2 * needed + 64;
     void *at;
     memcpy(&at, array, sizeof at); /* of whatever type the pointer is */
-    void *more = realloc(at, (size_t)wanted * size);
+    void *more = realloc(at, ((size_t)num + 1) * size);
     if (!more)
         return false;
     memcpy(array, &more, sizeof more);
+    return true;
+}
+
+bool array_enlarge(void *array, int64_t needed, int64_t *room, size_t size)
+{
+    const int64_t wanted = 2 * needed + 64;
+    if (!array_extend(array, wanted - 1, size))
+        return false;
     *room = wanted;
     return true;
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/base/arrays.h"
 #include "partition/base/units.h"
 #include "partition/cluster/device_kinds.h"
 
@@ -138,12 +139,9 @@ enum status cluster_copy(const struct cluster *src, struct cluster *dst, struct 
 
 enum status cluster_keep_kind(struct cluster *cluster, struct kind *kind, struct err *err)
 {
-    struct kind **kinds =
-        realloc(cluster->own_kinds, (size_t)(cluster->num_own_kinds + 1) * sizeof *kinds);
-    if (!kinds)
+    if (!array_extend(&cluster->own_kinds, cluster->num_own_kinds, sizeof *cluster->own_kinds))
         return err_nomem(err);
-    cluster->own_kinds = kinds;
-    kinds[cluster->num_own_kinds++] = kind_hold(kind);
+    cluster->own_kinds[cluster->num_own_kinds++] = kind_hold(kind);
     return OK;
 }
 

@@ -2,15 +2,15 @@
 
 #include <stdlib.h>
 
+#include "partition/base/arrays.h"
+
 enum status freeze_evidence_add(struct freeze_evidence *row, struct freeze_candidate candidate,
                                 struct err *err)
 {
-    struct freeze_candidate *grown =
-        realloc(row->candidates, ((size_t)row->num_candidates + 1) * sizeof *grown);
     int at = row->num_candidates;
-    if (!grown)
+    if (!array_extend(&row->candidates, at, sizeof *row->candidates))
         return err_nomem(err);
-    row->candidates = grown;
+    struct freeze_candidate *grown = row->candidates;
     for (; at > 0 && grown[at - 1].frozen > candidate.frozen; at--)
         grown[at] = grown[at - 1];
     grown[at] = candidate;
@@ -38,12 +38,9 @@ void freeze_evidence_clear(struct freeze_evidence *row)
 enum status freeze_history_add(struct freeze_history *history, struct freeze_evidence *row,
                                struct err *err)
 {
-    struct freeze_evidence *grown =
-        realloc(history->rows, ((size_t)history->num_rows + 1) * sizeof *grown);
-    if (!grown)
+    if (!array_extend(&history->rows, history->num_rows, sizeof *history->rows))
         return err_nomem(err);
-    history->rows = grown;
-    grown[history->num_rows++] = *row;
+    history->rows[history->num_rows++] = *row;
     *row = (struct freeze_evidence){0};
     return OK;
 }

@@ -18,34 +18,27 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/base/arrays.h"
+
 struct composer {
     const struct model_spec *spec;
     struct model *m;
-    int items_size, pieces_size, skips_size;
+    int64_t items_room, pieces_room, skips_room;
     bool no_memory;
 };
 
 /* Make room for one more element of an array. */
-static void *grown(struct composer *c, void *array, int count, int *size, size_t each)
+static bool grow(struct composer *c, void *array, int count, int64_t *room, size_t each)
 {
-    if (count < *size)
-        return array;
-    const int more = *size > 0 ? 2 * *size : 64;
-    void *got = realloc(array, (size_t)more * each);
-    if (!got) {
-        c->no_memory = true;
-        return array;
-    }
-    *size = more;
-    return got;
+    c->no_memory = c->no_memory || !array_grow(array, count + 1, room, each);
+    return !c->no_memory;
 }
 
 /* Start an item, to which piece() adds. act: numbers of a sample that it hands to the next item. */
 static void begin(struct composer *c, enum item_kind kind, int layer, const char *name, int64_t act)
 {
     struct model *m = c->m;
-    m->items = grown(c, m->items, m->num_items, &c->items_size, sizeof *m->items);
-    if (c->no_memory)
+    if (!grow(c, &m->items, m->num_items, &c->items_room, sizeof *m->items))
         return;
     struct item *item = &m->items[m->num_items++];
     *item = (struct item){.kind = kind,
@@ -61,8 +54,7 @@ static void begin(struct composer *c, enum item_kind kind, int layer, const char
 static void piece(struct composer *c, struct model_piece piece)
 {
     struct model *m = c->m;
-    m->pieces = grown(c, m->pieces, m->num_pieces, &c->pieces_size, sizeof *m->pieces);
-    if (c->no_memory)
+    if (!grow(c, &m->pieces, m->num_pieces, &c->pieces_room, sizeof *m->pieces))
         return;
     m->pieces[m->num_pieces++] = piece;
     m->items[m->num_items - 1].num_pieces++;
@@ -72,8 +64,7 @@ static void piece(struct composer *c, struct model_piece piece)
 static void skip(struct composer *c, int from, int64_t numbers)
 {
     struct model *m = c->m;
-    m->skips = grown(c, m->skips, m->num_skips, &c->skips_size, sizeof *m->skips);
-    if (!c->no_memory)
+    if (grow(c, &m->skips, m->num_skips, &c->skips_room, sizeof *m->skips))
         m->skips[m->num_skips++] = (struct skip_edge){
             .from = from, .to = m->num_items - 1, .bytes = numbers * m->elem_bytes};
 }

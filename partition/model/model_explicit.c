@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/base/arrays.h"
 #include "partition/base/units.h"
 
 #define ITEMS_MAX (1 << 20)
@@ -182,12 +183,9 @@ enum status model_add_times(struct model *model, int item, const char *kind,
     enum status rc = check_times(model, item, kind, rows, num_rows, err);
     if (rc != OK)
         return rc;
-    struct time_table *grown =
-        realloc(model->times, ((size_t)model->num_times + 1) * sizeof *model->times);
-    if (!grown)
+    if (!array_extend(&model->times, model->num_times, sizeof *model->times))
         return err_nomem(err);
-    model->times = grown;
-    struct time_table *times = &grown[model->num_times];
+    struct time_table *times = &model->times[model->num_times];
     *times = (struct time_table){.num_rows = num_rows, .rows = malloc(size)};
     if (!times->rows)
         return err_nomem(err);

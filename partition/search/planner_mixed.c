@@ -13,6 +13,8 @@
 
 #include "partition/search/planner_search.h"
 
+#include "partition/base/arrays.h"
+
 /* Larger families keep the bound of the fastest type, because the types of all ranks are many. */
 #define MOST_MIXED 1024
 
@@ -31,7 +33,8 @@ struct mixed_work {
 struct mixed {
     struct mixed_work slots[WORK_SLOTS];
     /* Ranks of each type in each kind of replica of the current family; num_types entries each. */
-    int *ranks, num_kinds, room_kinds;
+    int *ranks, num_kinds;
+    int64_t room_kinds;
 };
 
 void search_mixed_free(struct mixed *mixed)
@@ -50,14 +53,8 @@ static enum status add_kind(struct mixed *mixed, const int *ranks, int num_types
     for (int i = 0; i < mixed->num_kinds; i++)
         if (memcmp(mixed->ranks + (size_t)i * (size_t)num_types, ranks, size) == 0)
             return OK;
-    if (mixed->num_kinds == mixed->room_kinds) {
-        const int room = 2 * mixed->room_kinds + 8;
-        int *grown = realloc(mixed->ranks, (size_t)room * size);
-        if (!grown)
-            return err_nomem(err);
-        mixed->ranks = grown;
-        mixed->room_kinds = room;
-    }
+    if (!array_grow(&mixed->ranks, mixed->num_kinds + 1, &mixed->room_kinds, size))
+        return err_nomem(err);
     memcpy(mixed->ranks + (size_t)mixed->num_kinds++ * (size_t)num_types, ranks, size);
     return OK;
 }

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/base/arrays.h"
 #include "partition/plan/cut.h"
 #include "partition/step/lower.h"
 #include "partition/step/recompute_fit.h"
@@ -111,15 +112,10 @@ static bool before(const struct node *a, const struct node *b)
 
 enum status search_push(struct search *search, struct node node)
 {
-    if (search->heap_size == search->heap_room) {
-        int64_t room = search->heap_room ? 2 * search->heap_room : 256;
-        struct node *grown = realloc(search->heap, (size_t)room * sizeof *grown);
-        if (!grown) {
-            free(node.first_item);
-            return err_nomem(search->err);
-        }
-        search->heap = grown;
-        search->heap_room = room;
+    if (!array_grow(&search->heap, search->heap_size + 1, &search->heap_room,
+                    sizeof *search->heap)) {
+        free(node.first_item);
+        return err_nomem(search->err);
     }
     node.order = search->order++;
     int64_t i = search->heap_size++;
@@ -541,14 +537,9 @@ enum status search_shape(struct search *search, const struct node *node, struct 
 
 static enum status add_judged(struct search *search, struct judged judged)
 {
-    if (search->num_judged == search->judged_room) {
-        int room = search->judged_room ? 2 * search->judged_room : 64;
-        struct judged *grown = realloc(search->judged, (size_t)room * sizeof *grown);
-        if (!grown)
-            return err_nomem(search->err);
-        search->judged = grown;
-        search->judged_room = room;
-    }
+    if (!array_grow(&search->judged, search->num_judged + 1, &search->judged_room,
+                    sizeof *search->judged))
+        return err_nomem(search->err);
     search->judged[search->num_judged++] = judged;
     return OK;
 }

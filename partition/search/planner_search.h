@@ -84,7 +84,8 @@ struct search {
     struct node *heap;          /* owned; nodes own their cuts */
     int64_t heap_size, heap_room, order;
     struct judged *judged; /* owned */
-    int num_judged, judged_room;
+    int num_judged;
+    int64_t judged_room;
     struct planner_length *lengths; /* owned, by K - 1 */
     int num_lengths;
     int num_groups;      /* groups of devices, or devices, that ranks may be placed on */

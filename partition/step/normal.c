@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/base/arrays.h"
 #include "partition/step/column_order.h"
 
 enum { NONE = -1, PANEL = 4 };
@@ -84,14 +85,8 @@ static bool find_below(struct symbolic *s, int node)
         most += s->rows->first[r + 1] - s->rows->first[r];
     for (int c = s->child[node]; c != NONE; c = s->sibling[c])
         most += s->num_below[c];
-    if (s->used + most > s->room) {
-        const int64_t room = 2 * s->room + most;
-        int *below = realloc(s->below, (size_t)room * sizeof *below);
-        if (!below)
-            return false;
-        s->below = below;
-        s->room = room;
-    }
+    if (!array_grow(&s->below, s->used + most, &s->room, sizeof *s->below))
+        return false;
     s->below_at[node] = s->used;
     for (int r = s->line[node]; r != NONE; r = s->next_line[r])
         for (int i = s->rows->first[r]; i < s->rows->first[r + 1]; i++)

@@ -41,7 +41,8 @@ struct project_walk {
     double host_op_ns;
     struct crash_project *project;
     int *work_of;
-    int arcs_room, class_index;
+    int class_index;
+    int64_t arcs_room;
     struct arrays arrays;
     struct rank_walk *ranks; /* [class][rank] */
     struct point *arrival;   /* [edge][grad][microbatch] of a class; event -1: not sent */
@@ -64,15 +65,9 @@ static struct point join(struct project_walk *w, struct waits *waits)
         return beginning;
     if (waits->num == 1 && waits->points[0].work < 0)
         return waits->points[0];
-    if (p->num_arcs + waits->num > w->arcs_room) {
-        const int room = 2 * (w->arcs_room + waits->num);
-        struct crash_arc *arcs = realloc(p->arcs, (size_t)room * sizeof *arcs);
-        if (!arcs) {
-            w->no_memory = true;
-            return beginning;
-        }
-        p->arcs = arcs;
-        w->arcs_room = room;
+    if (!array_grow(&p->arcs, p->num_arcs + waits->num, &w->arcs_room, sizeof *p->arcs)) {
+        w->no_memory = true;
+        return beginning;
     }
     for (int i = 0; i < waits->num; i++) {
         const struct point at = waits->points[i];

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/base/arrays.h"
 #include "partition/base/units.h"
 
 /* --- rings ------------------------------------------------------------------------------------ */
@@ -24,10 +25,8 @@ static bool add_ring(const struct cluster *cluster, const int *devices, int n,
     for (int i = 0; i < list->num; i++)
         if (same_ring(&list->rings[i], &ring))
             return true;
-    struct ring *grown = realloc(list->rings, ((size_t)list->num + 1) * sizeof *grown);
-    if (!grown)
+    if (!array_extend(&list->rings, list->num, sizeof *list->rings))
         return false;
-    list->rings = grown;
     list->rings[list->num++] = ring;
     return true;
 }

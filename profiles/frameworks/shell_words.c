@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "partition/base/arrays.h"
+
 struct list {
     char **item;
     int count;
@@ -60,11 +62,8 @@ struct script {
 
 static void list_add(struct script *s, struct list *list, const char *text, size_t length)
 {
-    char **grown = realloc(list->item, ((size_t)list->count + 1) * sizeof *grown);
     char *copy = strndup(text, length);
-    if (grown)
-        list->item = grown;
-    if (!grown || !copy) {
+    if (!copy || !array_extend(&list->item, list->count, sizeof *list->item)) {
         s->nomem = true;
         free(copy);
         return;
@@ -101,11 +100,8 @@ static struct variable *variable_make(struct script *s, const char *name, size_t
     struct variable *found = variable_find(s, name, length);
     if (found)
         return found;
-    struct variable *grown = realloc(s->variables, ((size_t)s->num_variables + 1) * sizeof *grown);
     char *copy = strndup(name, length);
-    if (grown)
-        s->variables = grown;
-    if (!grown || !copy) {
+    if (!copy || !array_extend(&s->variables, s->num_variables, sizeof *s->variables)) {
         s->nomem = true;
         free(copy);
         return NULL;

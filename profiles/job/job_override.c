@@ -2,6 +2,7 @@
  * overrides that the job carries. */
 #include "profiles/job/job_parts.h"
 
+#include "partition/base/arrays.h"
 #include "partition/base/synonyms.h"
 
 #include <stdio.h>
@@ -134,11 +135,9 @@ static enum status add_baseline(struct job *job, const char *key, const char *va
                                 struct err *err)
 {
     size_t size = strlen(key) + strlen(value) + 2;
-    char **more = realloc(job->baseline, (size_t)(job->num_baseline + 1) * sizeof *more);
-    if (!more)
-        return err_nomem(err);
-    job->baseline = more;
-    char *text = malloc(size);
+    char *text = array_extend(&job->baseline, job->num_baseline, sizeof *job->baseline)
+                     ? malloc(size)
+                     : NULL;
     if (!text)
         return err_nomem(err);
     snprintf(text, size, "%s%s%s", key, *key ? "=" : "", value);

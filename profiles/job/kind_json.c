@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "partition/base/arrays.h"
 #include "partition/base/units.h"
 
 /* Parts of struct kind whose figures may share one source. */
@@ -113,13 +114,11 @@ static enum status read_file(const char *path, const char *name, const struct re
 /* A copy that lives as long as the kind; NULL without memory. */
 static const char *keep_text(struct kind *kind, const char *text)
 {
-    char **strings =
-        realloc(kind->strings, (size_t)(kind->num_strings + 1) * sizeof *kind->strings);
-    char *copy = strings ? strdup(text) : NULL;
-    if (strings)
-        kind->strings = strings;
+    char *copy = array_extend(&kind->strings, kind->num_strings, sizeof *kind->strings)
+                     ? strdup(text)
+                     : NULL;
     if (copy)
-        strings[kind->num_strings++] = copy;
+        kind->strings[kind->num_strings++] = copy;
     return copy;
 }
 
@@ -495,9 +494,8 @@ enum status kind_own_names(enum status (*visit)(const char *name, void *ctx, str
         const size_t length = strlen(entry->d_name);
         if (*entry->d_name == '.' || !path_is_json(entry->d_name))
             continue;
-        char **more = realloc(names, (size_t)(n + 1) * sizeof *names);
-        names = more ? more : names;
-        if (!more || !(names[n] = strndup(entry->d_name, length - 5)))
+        if (!array_extend(&names, n, sizeof *names) ||
+            !(names[n] = strndup(entry->d_name, length - 5)))
             rc = err_nomem(err);
         else
             n++;

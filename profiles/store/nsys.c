@@ -9,6 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "partition/base/arrays.h"
 #include "partition/base/units.h"
 #include "profiles/base/whole_file.h"
 #include "profiles/store/store_internal.h"
@@ -46,22 +47,14 @@ static enum status add_range(struct all_series *all, const char *name, int64_t t
     while (i < all->n && (all->at[i].thread != thread || strcmp(all->at[i].name, name) != 0))
         i++;
     if (i == all->n) {
-        struct series *more = realloc(all->at, ((size_t)all->n + 1) * sizeof *more);
-        if (!more)
+        if (!array_extend(&all->at, all->n, sizeof *all->at))
             return err_nomem(err);
-        all->at = more;
         all->at[all->n] = (struct series){.thread = thread};
-        snprintf(all->at[all->n++].name, sizeof more->name, "%s", name);
+        snprintf(all->at[all->n++].name, sizeof all->at->name, "%s", name);
     }
     struct series *s = &all->at[i];
-    if (s->n == s->room) {
-        const int64_t room = s->room > 0 ? 2 * s->room : 64;
-        int64_t *more = realloc(s->begin_ns, (size_t)room * sizeof *more);
-        if (!more)
-            return err_nomem(err);
-        s->begin_ns = more;
-        s->room = room;
-    }
+    if (!array_grow(&s->begin_ns, s->n + 1, &s->room, sizeof *s->begin_ns))
+        return err_nomem(err);
     s->begin_ns[s->n++] = begin_ns;
     s->total_ns += length_ns;
     return OK;
