@@ -99,7 +99,7 @@ static enum status judge(const struct plan_from *ask, const struct job *ample, s
     if (rc == OK) {
         const struct setting of = {&today->job.model, &today->job.cluster, &step.cost.cost};
         rc = plan_memory_find(&of, &step.plan, &a->memory, err);
-        a->memory.margin = plan_margin_of(today->job.pipeline.headroom, &today->job.model, of.cost);
+        a->memory.margin = plan_margin_of(job_headroom(&today->job), &today->job.model, of.cost);
         a->rates = step_answer_rates(&step);
         a->result.samples_per_s = step_answer_samples_per_s(&step);
         step.plan.step_ns = llround((double)today->job.train.batch / a->result.samples_per_s * 1e9);

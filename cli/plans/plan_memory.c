@@ -47,7 +47,7 @@ struct plan_margin plan_margin_of(double headroom, const struct model *model,
     struct plan_margin margin = doubt > 1
                                     ? (struct plan_margin){.memory = 1 - 1 / doubt, .nearly = 0.05}
                                     : (struct plan_margin){.memory = 0.08, .nearly = 0.02};
-    margin.memory = headroom > 0 ? headroom : margin.memory;
+    margin.memory = headroom >= 0 ? headroom : margin.memory;
     return margin;
 }
 

@@ -14,7 +14,7 @@
 struct plan_margin {
     double memory, nearly;
 };
-/* headroom: a job's, in place of `memory`; 0: none. */
+/* headroom: job_headroom(), in place of `memory` where it is not negative. */
 struct plan_margin plan_margin_of(double headroom, const struct model *model,
                                   const struct cost *cost);
 

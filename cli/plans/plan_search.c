@@ -149,7 +149,7 @@ static enum status prefer_safe(const struct job *job, const struct run_state *st
     struct planner_result safe = {0};
     struct err why = {0};
     const struct plan_margin margin =
-        plan_margin_of(job->pipeline.headroom, &job->model, engine->setting.cost);
+        plan_margin_of(job_headroom(job), &job->model, engine->setting.cost);
     if (plan_memory_share(&result->plan, &job->cluster) <= 1 - margin.memory)
         return OK;
     watch->shares = safe_shares;
@@ -265,9 +265,8 @@ static enum status search_once(const struct job *job, struct plan_judge *engine,
     watch->patience = PATIENCE;
     watch->ended = false;
     watch->safe_memory =
-        weighs
-            ? 1 - plan_margin_of(job->pipeline.headroom, &job->model, engine->setting.cost).memory
-            : 0;
+        weighs ? 1 - plan_margin_of(job_headroom(job), &job->model, engine->setting.cost).memory
+               : 0;
     ticker_begin(&watch->ticker, command_progress(search->quiet));
     watch->begin_work_ns = clock_work_ns();
     enum status rc = plan_for(job, &engine->setting, state, &judge, result, err);
@@ -315,10 +314,9 @@ static enum status may_differ(const struct job *job, struct plan_judge *engine,
                               const struct planner_result *result, bool *differs, struct err *err)
 {
     int64_t step_ns = 0;
-    *differs =
-        !result->searched.complete ||
-        plan_memory_share(&result->plan, &job->cluster) >
-            1 - plan_margin_of(job->pipeline.headroom, &job->model, engine->setting.cost).memory;
+    *differs = !result->searched.complete ||
+               plan_memory_share(&result->plan, &job->cluster) >
+                   1 - plan_margin_of(job_headroom(job), &job->model, engine->setting.cost).memory;
     if (*differs)
         return OK;
     const enum status rc = plan_judge_step(engine, &result->plan, &step_ns, err);

@@ -26,7 +26,7 @@ enum status plan_answer_finish(const struct job *job, const struct cost *cost,
     const struct plan *plan = &answer->result.plan;
     const struct cost_query query = cost_query_of(job);
     enum status rc = plan_memory_find(&setting, plan, &answer->memory, &answer->err);
-    answer->memory.margin = plan_margin_of(job->pipeline.headroom, &job->model, cost);
+    answer->memory.margin = plan_margin_of(job_headroom(job), &job->model, cost);
     answer->rates = rates_of_step(&job->model, &job->cluster, plan, job->train.dtype,
                                   answer->result.samples_per_s);
     const struct step_claim claim = {.setting = &setting,

@@ -171,7 +171,7 @@ enum status sim_step_of_job(const struct step_request *request, const struct job
     if (rc == OK) {
         a->cost.cost = turn_cost(job, &a->cost.cost);
         a->query = cost_query_of(job);
-        a->headroom = job->pipeline.headroom;
+        a->headroom = job_headroom(job);
         a->optimizer = job_optimizer_name(job);
     }
     if (rc == OK && given) {

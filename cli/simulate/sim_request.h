@@ -70,7 +70,7 @@ struct step_answer {
     struct cluster cluster; /* slowed as the request says */
     struct cost_handle cost;
     struct cost_query query; /* the query that the costs answer */
-    double headroom;         /* of the job; 0: none */
+    double headroom;         /* job_headroom() */
     const char *optimizer;   /* its name in answers */
     struct plan plan;
     struct searched searched; /* for the plan */

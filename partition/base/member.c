@@ -118,6 +118,8 @@ bool member_set_real(const struct member *member, double value, void *base)
     if (!real_fits(member, value))
         return false;
     memcpy((char *)base + member->offset, &value, sizeof value);
+    if (member->auto_offset)
+        *(bool *)((char *)base + member->auto_offset) = false;
     return true;
 }
 

@@ -165,8 +165,8 @@ struct job {
         enum offload_choice offload;
         bool recompute_auto;
         enum recompute_mode recompute; /* RECOMPUTE_FIT unless the job says another */
-        double
-            headroom; /* share of a device's memory that plans keep free; 0: as framework and costs ask */
+        bool headroom_auto;            /* as framework and costs ask */
+        double headroom;               /* share of a device's memory that plans keep free */
         int recompute_layers; /* of each stage, with RECOMPUTE_LAYER; AUTO: what the memory needs */
         bool frozen_auto;
         enum frozen_placement frozen;
@@ -220,6 +220,12 @@ extern const struct data_set data_sets[DATA_KIND_COUNT]; /* by enum data_kind */
 /* Set every field to its default: no model yet, synthetic data, SGD at 0.03 with momentum 0.9,
  * seed 1, one epoch, batch 32. */
 void job_defaults(struct job *job);
+
+/* The share of a device's memory that plans keep free; -1: as framework and costs ask. */
+static inline double job_headroom(const struct job *job)
+{
+    return job->pipeline.headroom_auto ? -1 : job->pipeline.headroom;
+}
 
 /* Whether a key has its default. */
 bool job_is_default(const struct job *job, const struct member *key);

@@ -227,8 +227,8 @@ static const struct member job_members[] = {
         "layers of each stage that recompute layer runs again", .min = 1, .init = "auto: what the memory needs"),
     REAL("pipeline.headroom", pipeline.headroom,
         "share of a device's memory that plans keep free, for the allocator's fragments and what a memory model "
-        "lacks; a plan with less is called tight", .max = 1, .flags = MEMBER_BELOW,
-        .init = "0: 8 %, with train.framework 12 %, 6 % where a calibration has a measured peak", .also = "headroom"),
+        "lacks; a plan with less is called tight", .max = 1, .flags = MEMBER_BELOW, AUTO_IN(pipeline.headroom_auto),
+        .init = "auto: 8 %, with train.framework 12 %, 6 % where a calibration has a measured peak", .also = "headroom"),
     COUNT("pipeline.tensor", pipeline.layout.at.tensor,
         "T, neighbouring devices that hold each item together; only for plan and sim", .min = 1, .max = 64,
         .init = "1; on GPUs auto, with shard, expert, sequence_parallel, recompute and schedule, for a job that names "

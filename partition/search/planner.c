@@ -312,9 +312,15 @@ static enum status spread_cut(struct search *search, int64_t ops)
                : rc;
 }
 
-/* Look for better cuts, by the judge, of the `most` candidates that it found fastest. ops: that it may see for
- * each. *any: there is such a candidate. */
-static enum status recut_fastest(struct search *search, int most, int64_t ops, bool *any)
+static bool same_kind(const struct node *a, const struct node *b)
+{
+    return a->num_ranks == b->num_ranks && a->schedule == b->schedule && a->chunks == b->chunks;
+}
+
+/* Look for better cuts, by the judge, of the `most` candidates that it found fastest; with `kinds` one of each
+ * length, schedule and chunks. ops: that it may see for each. *any: there is such a candidate. */
+static enum status recut_fastest(struct search *search, int most, bool kinds, int64_t ops,
+                                 bool *any)
 {
     struct judged **order = malloc(((size_t)search->num_judged + 1) * sizeof *order);
     enum status rc = order ? OK : err_nomem(search->err);
@@ -324,24 +330,29 @@ static enum status recut_fastest(struct search *search, int most, int64_t ops, b
             order[n++] = &search->judged[i];
     if (n > 0)
         qsort(order, (size_t)n, sizeof(struct judged *), compare_asked);
-    for (int i = 0; i < n && i < most && rc == OK; i++)
-        if (order[i]->node.bound_ns <= search_limit(search, &order[i]->node))
+    for (int i = 0, num = 0; i < n && num < most && rc == OK; i++) {
+        bool seen = false;
+        for (int j = 0; j < i && kinds && !seen; j++)
+            seen = same_kind(&order[j]->node, &order[i]->node);
+        num += !seen;
+        if (!seen && order[i]->node.bound_ns <= search_limit(search, &order[i]->node))
             rc = search_recut_shared(search, (int)(order[i] - search->judged),
                                      search->asked_ops + ops);
+    }
     free(order);
     *any = n > 0;
     return rc;
 }
 
 /* On shared links another cut can be better than the best without sharing, and the candidate with the best one
- * is not known before: some moves for many candidates, then more for the fastest. ops: that the judge may see for
+ * is not known before: some moves for many candidates, then more for the fastest of each kind. ops: that the judge may see for
  * one of those. */
 static enum status recut_shared(struct search *search, int64_t ops)
 {
     bool any;
-    enum status rc = recut_fastest(search, PLANNER_KEEP, ops / RECUT_FIRST, &any);
+    enum status rc = recut_fastest(search, PLANNER_KEEP, false, ops / RECUT_FIRST, &any);
     if (any)
-        THEN(recut_fastest(search, RECUT_LAST, ops, &any));
+        THEN(recut_fastest(search, RECUT_LAST, true, ops, &any));
     return rc == OK && any && search->best >= 0 && !search_cut_given(search->options)
                ? spread_cut(search, ops)
                : rc;

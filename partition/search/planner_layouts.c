@@ -386,6 +386,7 @@ struct open_search {
     struct search search;
     struct err why;
     bool open;
+    bool asked_more; /* the judge was asked about several plans of this textbook layout */
     enum status begun;
 };
 
@@ -518,6 +519,7 @@ struct books {
     struct open_search *open;
     int num_open;
     double rate, share; /* of the fastest, and of its memory */
+    double asked_rate;  /* of the fastest by the judge's times; 0: it was asked about none */
 };
 
 /* Plans of a layout are timed further if they are no slower than this share of the fastest. */
@@ -539,6 +541,14 @@ static void note_book(struct books *books, const struct open_search *one)
     books->rate = fmax(books->rate, rate);
 }
 
+/* The rate below which plans are not timed further. On shared links the judge may find the fastest much slower
+ * than it seemed, and then more of the others count. */
+static double book_floor(const struct books *books)
+{
+    return BOOK_SHARE *
+           (books->asked_rate > 0 ? fmin(books->asked_rate, books->rate) : books->rate);
+}
+
 /* Time the textbook plans of a layout, and keep its search if they are nearly as fast as the best. */
 static enum status time_book(struct solver *s, const struct layout *layout, struct books *books)
 {
@@ -546,7 +556,7 @@ static enum status time_book(struct solver *s, const struct layout *layout, stru
     set_common(s, false);
     begin(s, layout, true, one);
     if (one->begun == OK) {
-        one->search.floor_rate = BOOK_SHARE * books->rate;
+        one->search.floor_rate = book_floor(books);
         s->common.floor_share = books->share;
         one->begun = search_textbook(&one->search);
         s->evaluated += one->search.evaluated;
@@ -572,15 +582,15 @@ static enum status vary_books(struct solver *s, struct books *books, int most)
         struct open_search *next = NULL;
         for (int i = 0; i < books->num_open; i++) {
             struct open_search *const one = &books->open[i];
-            if (!search_is_varied(&one->search) && open_rate(one) < below &&
-                (!next || open_rate(one) > open_rate(next)))
+            if (one->open && !one->search.asking && !search_is_varied(&one->search) &&
+                open_rate(one) < below && (!next || open_rate(one) > open_rate(next)))
                 next = one;
         }
         if (!next)
             break;
         below = open_rate(next);
         set_common(s, false);
-        next->search.floor_rate = BOOK_SHARE * books->rate;
+        next->search.floor_rate = book_floor(books);
         s->common.floor_share = books->share;
         rc = search_vary(&next->search);
         if (rc != OK)
@@ -598,12 +608,13 @@ static double book_rate(const struct open_search *one, bool asked)
     return one->search.asking == asked ? open_rate(one) : 0;
 }
 
-/* The layout with the best rate of those that the judge was asked about or was not; `done` are left out. */
-static struct open_search *best_book(struct books *books, bool asked, const bool *done)
+/* The layout with the best rate of those that the judge was asked about or was not; `more`: also of those that it
+ * was asked about several plans of. */
+static struct open_search *best_book(struct books *books, bool asked, bool more)
 {
     struct open_search *best = NULL;
     for (int i = 0; i < books->num_open; i++)
-        if (!done[i] && book_rate(&books->open[i], asked) > 0 &&
+        if ((more || !books->open[i].asked_more) && book_rate(&books->open[i], asked) > 0 &&
             (!best || open_rate(&books->open[i]) > open_rate(best)))
             best = &books->open[i];
     return best;
@@ -618,7 +629,7 @@ static enum status spread_book(struct solver *s, struct books *books,
     for (int i = 0; i < books->num_open && rc == OK; i++) {
         struct open_search *const one = &books->open[i];
         const struct layout *at = &one->problem.layout;
-        if (one == from || one->begun != OK || at->tensor != layout->tensor ||
+        if (one == from || !one->open || one->begun != OK || at->tensor != layout->tensor ||
             layout_context(at) != layout_context(layout))
             continue;
         set_common(s, false);
@@ -637,29 +648,26 @@ static enum status spread_book(struct solver *s, struct books *books,
  * as one may be the best, then more of the fastest layouts. */
 static enum status ask_books(struct solver *s, struct books *books)
 {
-    const bool judge = s->options->judge.step_ns;
-    bool *done = calloc((size_t)books->num_open + 1, sizeof *done);
-    struct planner_result result = {0};
     struct open_search *next;
-    enum status rc = done ? OK : err_nomem(s->err);
+    enum status rc = OK;
     int64_t asked = 0;
-    double rate = 0;
     for (int i = 0; i < books->num_open; i++)
         books->open[i].search.floor_rate = 0;
     set_common(s, false);
-    while (rc == OK && judge && (next = best_book(books, false, done)) && open_rate(next) > rate) {
+    while (rc == OK && (next = best_book(books, false, false)) &&
+           open_rate(next) > books->asked_rate) {
         rc = search_ask_one(&next->search);
         if (rc != OK)
             err_copy(s->err, &next->why);
-        rate = fmax(rate, open_rate(next));
+        books->asked_rate = fmax(books->asked_rate, open_rate(next));
         note_book(books, next);
     }
-    while (rc == OK && judge && asked < BOOKS_OPS && !s->common.judged_enough &&
-           (next = best_book(books, true, done))) {
+    while (rc == OK && asked < BOOKS_OPS && !s->common.judged_enough &&
+           (next = best_book(books, true, false))) {
         const int64_t before = next->search.asked_ops;
-        done[next - books->open] = true;
+        next->asked_more = true;
         set_common(s, false);
-        next->search.floor_rate = BOOK_SHARE * rate;
+        next->search.floor_rate = BOOK_SHARE * books->asked_rate;
         rc = search_ask_more(&next->search);
         next->search.floor_rate = 0;
         if (rc != OK)
@@ -667,23 +675,45 @@ static enum status ask_books(struct solver *s, struct books *books)
         s->evaluated += next->search.evaluated;
         next->search.evaluated = 0;
         asked += next->search.asked_ops - before;
-        if (rc == OK && open_rate(next) > rate)
+        if (rc == OK && open_rate(next) > books->asked_rate)
             rc = spread_book(s, books, next);
-        rate = fmax(rate, open_rate(next));
+        books->asked_rate = fmax(books->asked_rate, open_rate(next));
         note_book(books, next);
     }
-    if (rc == OK)
-        memset(done, 0, (size_t)books->num_open * sizeof *done);
-    next = rc == OK ? best_book(books, judge, done) : NULL;
-    if (next) {
-        rc = search_answer(&next->search, &result);
-        if (rc != OK && rc != ERR_INFEASIBLE)
-            err_copy(s->err, &next->why);
-        rc = rc == ERR_INFEASIBLE ? OK : rc;
-        s->textbook = result;
-    }
-    free(done);
     return rc;
+}
+
+/* Time all layouts again that the judge was not asked about, down to what the floor has become. */
+static enum status books_again(struct solver *s, struct books *books, const struct layout *seen,
+                               int num_seen)
+{
+    const int before = books->num_open;
+    enum status rc = OK;
+    for (int i = 0; i < before; i++)
+        if (!books->open[i].search.asking)
+            open_clear(&books->open[i]);
+    for (int n = 0; n < num_seen && rc == OK && !s->common.stopped; n++) {
+        bool asked = false;
+        for (int i = 0; i < before && !asked; i++)
+            asked = books->open[i].open && layout_equal(&books->open[i].problem.layout, &seen[n]);
+        if (!asked)
+            rc = time_book(s, &seen[n], books);
+    }
+    THEN(vary_books(s, books, LAST_VARIED));
+    THEN(ask_books(s, books));
+    return rc;
+}
+
+/* Keep the plan of the fastest as the textbook's. */
+static enum status answer_books(struct solver *s, struct books *books)
+{
+    struct open_search *const best = best_book(books, s->options->judge.step_ns, true);
+    struct planner_result result = {0};
+    if (!best)
+        return OK;
+    const enum status rc = search_answer(&best->search, &result);
+    s->textbook = result;
+    return rc == OK || rc == ERR_INFEASIBLE ? OK : err_copy(s->err, &best->why);
 }
 
 /* Time the textbooks that the ask allows, then such plans of all other layouts. Greedy rules and our
@@ -703,9 +733,10 @@ static enum status textbooks(struct solver *s, const struct layout *layouts, int
         return OK;
     const int most = num_rows + num_layouts;
     struct layout *seen = calloc((size_t)most, sizeof *seen);
-    books.open = calloc((size_t)most, sizeof *books.open);
+    books.open = calloc(2 * (size_t)most, sizeof *books.open); /* books_again() leaves gaps */
     enum status rc = seen && books.open ? OK : err_nomem(s->err);
-    for (int b = 0, n = 0; b < most && rc == OK && !s->common.stopped; b++) {
+    int n = 0;
+    for (int b = 0; b < most && rc == OK && !s->common.stopped; b++) {
         bool new = true;
         if (b == num_rows)
             rc = vary_books(s, &books, FIRST_VARIED);
@@ -719,7 +750,11 @@ static enum status textbooks(struct solver *s, const struct layout *layouts, int
             rc = time_book(s, &seen[n++], &books);
     }
     THEN(vary_books(s, &books, LAST_VARIED));
-    THEN(ask_books(s, &books));
+    if (s->options->judge.step_ns)
+        THEN(ask_books(s, &books));
+    if (books.asked_rate > 0 && books.asked_rate < books.rate)
+        THEN(books_again(s, &books, seen, n));
+    THEN(answer_books(s, &books));
     for (int i = 0; i < books.num_open; i++)
         open_clear(&books.open[i]);
     free(books.open);
@@ -850,6 +885,93 @@ static enum status search_all(struct solver *s, const struct layout *layouts, in
     return rc;
 }
 
+/* --- where links are shared ------------------------------------------------------------------------ */
+
+/* The searches of search_nearest(), and how near the best plan those are that they begin with. */
+#define ALONE_MOST 6
+#define ALONE_SHARE 0.98
+
+/* Put a result in place of the best. The bounds stay. */
+static enum status take_alone(struct solver *s, struct planner_result *result)
+{
+    const int n = s->num_layouts;
+    int at = 0;
+    free(result->lengths);
+    result->lengths = NULL;
+    result->num_lengths = 0;
+    while (!layout_equal(&s->fates[at].layout, &result->plan.layout))
+        at++;
+    s->fates[s->best_layout].verdict = PLANNER_SLOWER;
+    s->fates[at].samples_per_s = result->samples_per_s;
+    s->bound_rate = fmax(s->bound_rate, result->samples_per_s);
+    s->num_layouts = at; /* merge_result() notes the layout of a better result */
+    const enum status rc = merge_result(s, result);
+    s->num_layouts = n;
+    return rc;
+}
+
+/* Search for a plan with the layout and the length of another, and a schedule. */
+static enum status search_alone(struct solver *s, const struct plan *like,
+                                enum schedule_kind schedule)
+{
+    struct planner_options options = *s->options;
+    struct planner_layout_fate fates[2] = {0};
+    struct solver one = {.problem = s->problem,
+                         .options = &options,
+                         .fates = fates,
+                         .best_layout = -1,
+                         .err = s->err};
+    const struct layout layout = like->layout;
+    options.layout = (struct layout_ask){.at = layout};
+    options.num_ranks = like->num_ranks;
+    options.schedules = 1u << schedule;
+    enum status rc = search_all(&one, &layout, 1);
+    THEN(prefer_textbook(&one));
+    s->evaluated += one.evaluated;
+    if (rc == OK && one.best_layout >= 0 && one.best.samples_per_s > best_rate(s))
+        rc = take_alone(s, &one.best);
+    planner_result_clear(&one.best);
+    planner_result_clear(&one.textbook);
+    return rc;
+}
+
+/* Cuts for shared links are found by climbing, and where that ends depends on the plans it was compared
+ * with. So the layouts and lengths of the best plans are asked for once more, each with each of the best
+ * plans' schedules, as if a job had named them. */
+static enum status search_nearest(struct solver *s)
+{
+    const struct planner_result *best = &s->best;
+    struct plan like[ALONE_MOST];
+    enum schedule_kind kinds[ALONE_MOST];
+    int num_like = 0, num_kinds = 0;
+    enum status rc = OK;
+    const unsigned schedules = s->options->schedules;
+    const bool alone =
+        s->num_layouts == 1 && s->options->num_ranks != AUTO && (schedules & (schedules - 1)) == 0;
+    if (alone || s->best_layout < 0 || best->num_best == 0 || search_is_over(&s->common) ||
+        best->best[0].judged_ns <= best->best[0].unshared_ns)
+        return OK;
+    for (int i = 0; i < best->num_best; i++) {
+        const struct plan *plan = &best->best[i].plan;
+        if (best->best[i].samples_per_s < ALONE_SHARE * best->samples_per_s)
+            break;
+        bool seen = num_like == ALONE_MOST;
+        for (int j = 0; j < num_like && !seen; j++)
+            seen = like[j].num_ranks == plan->num_ranks &&
+                   layout_equal(&like[j].layout, &plan->layout);
+        if (!seen)
+            like[num_like++] = *plan; /* without what it owns */
+        seen = num_kinds == ALONE_MOST;
+        for (int j = 0; j < num_kinds && !seen; j++)
+            seen = kinds[j] == plan->schedule;
+        if (!seen)
+            kinds[num_kinds++] = plan->schedule;
+    }
+    for (int i = 0; i < num_like * num_kinds && i < ALONE_MOST && rc == OK; i++)
+        rc = search_alone(s, &like[i / num_kinds], kinds[i % num_kinds]);
+    return rc;
+}
+
 static enum status solve_on(const struct planner_problem *problem,
                             const struct planner_options *options, struct planner_result *result,
                             struct err *err)
@@ -863,6 +985,7 @@ static enum status solve_on(const struct planner_problem *problem,
         rc = err_nomem(err);
     THEN(search_all(&s, layouts, n));
     THEN(prefer_textbook(&s));
+    THEN(search_nearest(&s));
     if (rc == OK && n == 0)
         rc = err_set(err, ERR_INFEASIBLE, "%s runs no layout that the job allows",
                      options->target ? options->target->name : "the planner");

@@ -564,18 +564,21 @@ enum status search_keep(struct search *search, struct node node, const int *firs
     return rc;
 }
 
+#define NEAR_FIT 20 /* one that fits may be longer than the limit by 1 / NEAR_FIT */
+
 /* Judge a candidate at its starting cut. It is skipped if its bounds show that it cannot win and
  * another candidate of this length has been timed. If a rank exceeds its memory, up to four more
- * cuts are judged, each with less memory for the ranks that exceeded it. */
+ * cuts are judged, each with less memory for the ranks that exceeded it. These may be a little
+ * too long, because search_improve() looks for better ones near a cut that fits. */
 static enum status judge(struct search *search, struct node *node)
 {
-    const int64_t limit = search_limit(search, node);
+    const int64_t limit = search_limit(search, node), near = limit + limit / NEAR_FIT;
     struct bound_shape shape = {0}, tight = {0}; /* tight: with reduced memory of some ranks */
     int64_t step_ns = 0, unshared_ns = 0, bound;
     enum status rc = search_shape(search, node, &shape);
     for (int round = 0; rc == OK && round <= 4; round++) {
         if (search_length(search, node)->samples_per_s > 0 &&
-            !bound_cut_within(&shape, node->first_item, limit))
+            !bound_cut_within(&shape, node->first_item, near))
             break;
         memset(search->over, 0, (size_t)node->num_ranks * sizeof *search->over);
         rc = search_judge_cut(search, node, &shape, node->first_item, 0, &step_ns, &unshared_ns);
@@ -588,7 +591,7 @@ static enum status judge(struct search *search, struct node *node)
             rc = search_shape(search, node, &tight);
         for (int s = 0; rc == OK && s < tight.num_stages; s++)
             tight.stages[s].mem_bytes -= search->over[tight.stages[s].rank] / tight.chunks;
-        if (rc == OK && !bound_solve(&tight, limit, &bound, search->cut, NULL))
+        if (rc == OK && !bound_solve(&tight, near, &bound, search->cut, NULL))
             break;
         search_snap(search, shape.num_stages);
         memcpy(node->first_item, search->cut, ((size_t)shape.num_stages + 1) * sizeof *search->cut);

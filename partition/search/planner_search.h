@@ -70,6 +70,11 @@ struct search_common {
     bool explained;                /* one layout has had more candidates judged than can win */
 };
 
+static inline bool search_is_over(const struct search_common *common)
+{
+    return common->stopped || common->improved_enough || common->judged_enough;
+}
+
 /* With a judge, candidates whose bound is below this share of the best rate are dropped: links that
  * are shared rarely cost the best plan more. Where they do, the layout is searched once more. */
 #define KEEP_SHARE 0.75
