@@ -563,29 +563,12 @@ bool tokenizer_strips(const struct tokenizer *tokenizer)
 
 /* --- decoding --------------------------------------------------------------------------------- */
 
-size_t tokenizer_bytes(const struct tokenizer *t, int32_t id, char *bytes, size_t size,
-                       bool *special)
+/* Write the bytes that a token's text stands for, at most size, and return their number. */
+static size_t decode_text(const struct tokenizer *t, const char *text, size_t length, bool is_added,
+                          char *bytes, size_t size)
 {
-    const struct vocab_slot *slot = id >= 0 && id < t->size ? t->by_id[id] : NULL;
-    unsigned byte;
-    size_t n = 0, at = 0;
-    *special = tokenizer_special(t, id);
-    if (t->model == MODEL_BYTES && id >= 0 && id < t->size && size > 0) {
-        bytes[0] = (char)id;
-        return 1;
-    }
-    if (!slot)
-        return 0;
-    const bool is_added = vocab_holds(&t->added_text, slot);
-    const char *text = (is_added ? &t->added_text : &t->vocab)->bytes + slot->text;
-    const size_t length = (size_t)slot->length;
-    if (t->decode_fallback && length == 6 && sscanf(text, "<0x%2X>", &byte) == 1 &&
-        text[5] == '>') {
-        if (size > 0)
-            bytes[0] = (char)byte;
-        return size > 0;
-    }
     const size_t from = t->decode_from ? strlen(t->decode_from) : 0;
+    size_t n = 0, at = 0;
     while (at < length) {
         if (t->decode_bytes && !is_added) {
             const int one = byte_of_char(utf8_next(text, length, &at));
@@ -603,4 +586,28 @@ size_t tokenizer_bytes(const struct tokenizer *t, int32_t id, char *bytes, size_
         }
     }
     return n;
+}
+
+size_t tokenizer_bytes(const struct tokenizer *t, int32_t id, char *bytes, size_t size,
+                       bool *special)
+{
+    const struct vocab_slot *slot = id >= 0 && id < t->size ? t->by_id[id] : NULL;
+    unsigned byte;
+    *special = tokenizer_special(t, id);
+    if (t->model == MODEL_BYTES && id >= 0 && id < t->size && size > 0) {
+        bytes[0] = (char)id;
+        return 1;
+    }
+    if (!slot)
+        return 0;
+    const bool is_added = vocab_holds(&t->added_text, slot);
+    const char *text = (is_added ? &t->added_text : &t->vocab)->bytes + slot->text;
+    const size_t length = (size_t)slot->length;
+    if (t->decode_fallback && length == 6 && sscanf(text, "<0x%2X>", &byte) == 1 &&
+        text[5] == '>') {
+        if (size > 0)
+            bytes[0] = (char)byte;
+        return size > 0;
+    }
+    return decode_text(t, text, length, is_added, bytes, size);
 }

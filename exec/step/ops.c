@@ -29,29 +29,31 @@ enum status runtime_prefix(struct runtime *rt, int microbatch, const struct batc
     return rc;
 }
 
+/* The slot of a forward that is no second one. Slots are taken in turn, so that the last message out of a slot has
+ * time to leave. */
+static int take_slot(struct stage_state *s, bool train, bool holds)
+{
+    int slot = s->next_slot;
+    for (int i = 1; i < s->num_slots && s->busy[slot]; i++)
+        slot = (slot + 1) % s->num_slots;
+    assert(!s->busy[slot] || !train);
+    s->next_slot = (slot + 1) % s->num_slots;
+    s->busy[slot] |= holds;
+    return slot;
+}
+
 enum status runtime_forward(struct runtime *rt, const struct op *op, const struct batch *batch,
                             uint64_t step, bool train, struct err *err)
 {
     struct stage_state *s = &rt->stages[op->stage];
     const struct sample_block *block = &batch->blocks[op->microbatch];
-    int mb = op->microbatch, slot;
-    bool keep = train && op->kind == OP_F && !s->has_r[mb], again = op->kind == OP_R;
-    bool holds = train && op->kind == OP_F; /* the slot stays taken until the backward */
-    enum status rc;
-    if (again) {
-        slot = s->slot_of[mb];
-        keep = true;
-    } else {
-        /* Slots are taken in turn, so that the last message out of a slot has time to leave. */
-        slot = s->next_slot;
-        for (int i = 1; i < s->num_slots && s->busy[slot]; i++)
-            slot = (slot + 1) % s->num_slots;
-        assert(!s->busy[slot] || !train);
-        s->next_slot = (slot + 1) % s->num_slots;
-        s->busy[slot] |= holds;
-    }
+    const int mb = op->microbatch;
+    const bool again = op->kind == OP_R;
+    const bool holds = train && op->kind == OP_F; /* the slot stays taken until the backward */
+    const bool keep = again || (holds && !s->has_r[mb]);
+    const int slot = again ? s->slot_of[mb] : take_slot(s, train, holds);
     s->slot_of[mb] = slot;
-    rc = runtime_wait_slot(rt, s, slot, err);
+    enum status rc = runtime_wait_slot(rt, s, slot, err);
     if (rc != OK)
         return rc;
     memset(s->in_ptr, 0, (size_t)(s->num_in + 1) * sizeof *s->in_ptr);

@@ -172,6 +172,30 @@ static enum status missing(const struct schedule *schedule, enum op_kind kind, i
                    op_text(make_op(kind, stage, microbatch), text));
 }
 
+/* Check that the messages of a stage go to the stages behind it, and their gradients back. */
+static enum status messages_complete(const struct check *check, int s, struct err *err)
+{
+    const struct schedule *schedule = check->schedule;
+    for (int i = check->out_first[s]; i < check->out_first[s + 1]; i++) {
+        const int e = check->out_edge[i];
+        const struct schedule_edge *edge = &schedule->edges[e];
+        const uint8_t act = SEND_SEEN | RECV_SEEN;
+        const uint8_t all = (uint8_t)(edge->grad ? act | act << GRAD_SHIFT : act);
+        for (int m = 0; m < schedule->num_microbatches && check->crosses[e]; m++) {
+            const uint8_t lack = (uint8_t)(all & ~*mail(check, e, m));
+            if (lack) {
+                const enum op_kind kind = lack & SEND_SEEN                 ? OP_SEND_ACT
+                                          : lack & RECV_SEEN               ? OP_RECV_ACT
+                                          : lack & SEND_SEEN << GRAD_SHIFT ? OP_SEND_GRAD
+                                                                           : OP_RECV_GRAD;
+                const bool here = kind == OP_SEND_ACT || kind == OP_RECV_GRAD;
+                return missing(schedule, kind, here ? s : edge->to, m, err);
+            }
+        }
+    }
+    return OK;
+}
+
 /* Check that a stage of lowered lists has all ops that lowering adds. */
 static enum status lowered_complete(const struct check *check, int s, struct err *err)
 {
@@ -188,23 +212,9 @@ static enum status lowered_complete(const struct check *check, int s, struct err
         if (low->cache_write && !(bits & P_SEEN))
             return missing(schedule, OP_P, s, m, err);
     }
-    for (int i = check->out_first[s]; i < check->out_first[s + 1]; i++) {
-        const int e = check->out_edge[i];
-        const struct schedule_edge *edge = &schedule->edges[e];
-        const uint8_t act = SEND_SEEN | RECV_SEEN;
-        const uint8_t all = (uint8_t)(edge->grad ? act | act << GRAD_SHIFT : act);
-        for (int m = 0; m < M && check->crosses[e]; m++) {
-            const uint8_t lack = (uint8_t)(all & ~*mail(check, e, m));
-            if (lack) {
-                const enum op_kind kind = lack & SEND_SEEN                 ? OP_SEND_ACT
-                                          : lack & RECV_SEEN               ? OP_RECV_ACT
-                                          : lack & SEND_SEEN << GRAD_SHIFT ? OP_SEND_GRAD
-                                                                           : OP_RECV_GRAD;
-                const bool here = kind == OP_SEND_ACT || kind == OP_RECV_GRAD;
-                return missing(schedule, kind, here ? s : edge->to, m, err);
-            }
-        }
-    }
+    const enum status rc = messages_complete(check, s, err);
+    if (rc != OK)
+        return rc;
     if (low->whole_batch && !(stage->whole_seen & 1))
         return missing(schedule, OP_Z, s, OP_WHOLE_BATCH, err);
     if (low->whole_batch_written && !(stage->whole_seen & 2))

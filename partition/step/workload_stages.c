@@ -99,27 +99,30 @@ static bool count_params(const struct builder *b, int s, struct stage_params *n)
     return fits;
 }
 
+/* Numbers of gradients that a stage holds, and of those that it sums up by a tree. Table and head sum up a gradient
+ * each. Where they are apart each stage also takes in the other's. */
+static bool count_grads(const struct builder *b, int s, int64_t trainable, int64_t *grads,
+                        int64_t *sums)
+{
+    const bool has_table = b->plan->first_item[s] == 0,
+               has_head = b->plan->first_item[s + 1] == b->model->num_items;
+    const int64_t tied = builder_one_table(b) ? 0 : builder_tied_params(b);
+    return add_ok(trainable, has_table || has_head ? tied : 0, grads) &&
+           add_ok(trainable, has_table && has_head ? tied : 0, sums);
+}
+
 /* Bytes that a stage holds all the time (memory-1). */
 static bool fixed_bytes(const struct builder *b, int s, struct stage_cost *stage)
 {
     const struct model *model = b->model;
     const struct plan *plan = b->plan;
-    const bool has_table = plan->first_item[s] == 0,
-               has_head = plan->first_item[s + 1] == model->num_items;
-    const int64_t tied = builder_tied_params(b);
     struct stage_params n;
     int depth = 0;
     while (plan->canonical && ((int64_t)1 << depth) < plan->microbatches.count)
         depth++;
-    /* Table and head sum up a gradient each. Where they are apart each stage also takes in the
-       other's. */
     const int copy = model_weight_bytes(model) - model->param_bytes;
-    const bool apart = !builder_one_table(b);
-    const int64_t grads_too = apart && (has_table || has_head) ? tied : 0,
-                  sums_too = apart && has_table && has_head ? tied : 0;
     int64_t masters, copies, frozen_bytes, grads, sums;
-    if (!count_params(b, s, &n) || !add_ok(n.trainable, grads_too, &grads) ||
-        !add_ok(n.trainable, sums_too, &sums) ||
+    if (!count_params(b, s, &n) || !count_grads(b, s, n.trainable, &grads, &sums) ||
         !mul_ok(n.trainable, model->param_bytes, &masters) || !mul_ok(n.trainable, copy, &copies) ||
         !mul_ok(n.frozen, model_weight_bytes(model), &frozen_bytes) ||
         !mul_ok(grads, model_grad_bytes(model), &stage->grad_bytes) ||

@@ -81,6 +81,23 @@ static enum status fill_names(const struct source *source, const struct json *na
     return fclose(out) == 0 ? OK : err_nomem(err);
 }
 
+/* Take NAME=value in front of a command to `out`, and skip the shell that runs a script. Returns the word behind them;
+ * NULL: none. *rest is strtok_r()'s. */
+static char *take_assigned(struct source *source, FILE *out, char **rest)
+{
+    static const char blanks[] = " \t\n";
+    char *word = strtok_r(source->words, blanks, rest);
+    for (; word && strchr(word, '=') && word[0] != '-' && source->num_assigned < 16;
+         word = strtok_r(NULL, blanks, rest)) {
+        fprintf(out, "%s\n", word);
+        source->assigned[source->num_assigned++] = word;
+    }
+    while (word &&
+           (strcmp(word, "bash") == 0 || strcmp(word, "sh") == 0 || strcmp(word, "sbatch") == 0))
+        word = strtok_r(NULL, blanks, rest);
+    return word;
+}
+
 /* Read the file that a text names; a text of flags stays as it is. */
 static enum status source_open(const char *text, struct source *source, struct err *err)
 {
@@ -90,15 +107,7 @@ static enum status source_open(const char *text, struct source *source, struct e
     FILE *out = open_memstream(&assigned, &size);
     if (!out || !source->words)
         return err_nomem(err);
-    char *word = strtok_r(source->words, " \t\n", &rest);
-    for (; word && strchr(word, '=') && word[0] != '-' && source->num_assigned < 16;
-         word = strtok_r(NULL, " \t\n", &rest)) {
-        fprintf(out, "%s\n", word);
-        source->assigned[source->num_assigned++] = word;
-    }
-    while (word &&
-           (strcmp(word, "bash") == 0 || strcmp(word, "sh") == 0 || strcmp(word, "sbatch") == 0))
-        word = strtok_r(NULL, " \t\n", &rest);
+    char *word = take_assigned(source, out, &rest);
     const bool alone = word && !strchr(text, '\n') && !strstr(text, "--") && *text != '{';
     const bool file = alone && access(word, R_OK) == 0;
     enum status rc = OK;

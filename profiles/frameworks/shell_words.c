@@ -550,22 +550,11 @@ static void skip_blanks(struct script *s, bool lines)
     }
 }
 
-/* Read NAME=value, NAME+=value, NAME=(items) at s->at, if it is one. */
-static enum status read_assignment(struct script *s, bool *was, struct err *err)
+/* Read the value of an assignment at s->at: a word, or items in parentheses (array). */
+static enum status read_value(struct script *s, bool array, struct list *value, struct err *err)
 {
-    const char *const name = s->at;
-    size_t n = 0;
-    while (is_name(name, n + 1))
-        n++;
-    const bool more = n > 0 && name[n] == '+' && name[n + 1] == '=';
-    *was = n > 0 && (more || name[n] == '=');
-    if (!*was)
-        return OK;
-    struct list value = {0};
-    struct building b = {.to = &value};
+    struct building b = {.to = value};
     enum status rc = OK;
-    s->at = name + n + 1 + more;
-    const bool array = *s->at == '(';
     if (array) {
         s->at++;
         for (skip_blanks(s, true); rc == OK && *s->at && *s->at != ')'; skip_blanks(s, true)) {
@@ -582,24 +571,54 @@ static enum status read_assignment(struct script *s, bool *was, struct err *err)
         build_end(s, &b);
     }
     free(b.text);
+    return rc;
+}
+
+/* A block that may run or not sets the variable: nobody knows its value then. */
+static void doubt(struct script *s, struct variable *v)
+{
+    bool sure = true;
+    for (int i = 0; i < s->num_blocks; i++)
+        sure = sure && (s->blocks[i].active || s->blocks[i].sure);
+    if (!sure && v->known) {
+        v->known = false;
+        note(s, "a block that is not evaluated sets ", v->name);
+    }
+}
+
+/* Put a text behind the one that the variable has. */
+static void lengthen(struct script *s, struct variable *v, const char *more)
+{
+    struct list sum = {0};
+    struct building both = {.to = &sum};
+    build(s, &both, v->value.item[0], strlen(v->value.item[0]));
+    build(s, &both, more, strlen(more));
+    build_end(s, &both);
+    free(both.text);
+    list_clear(&v->value);
+    v->value = sum;
+}
+
+/* Read NAME=value, NAME+=value, NAME=(items) at s->at, if it is one. */
+static enum status read_assignment(struct script *s, bool *was, struct err *err)
+{
+    const char *const name = s->at;
+    size_t n = 0;
+    while (is_name(name, n + 1))
+        n++;
+    const bool more = n > 0 && name[n] == '+' && name[n + 1] == '=';
+    *was = n > 0 && (more || name[n] == '=');
+    if (!*was)
+        return OK;
+    struct list value = {0};
+    s->at = name + n + 1 + more;
+    const bool array = *s->at == '(';
+    const enum status rc = read_value(s, array, &value, err);
     struct variable *v = rc == OK ? variable_make(s, name, n) : NULL;
     if (v && !runs(s)) {
-        bool sure = true;
-        for (int i = 0; i < s->num_blocks; i++)
-            sure = sure && (s->blocks[i].active || s->blocks[i].sure);
-        if (!sure && v->known) {
-            v->known = false;
-            note(s, "a block that is not evaluated sets ", v->name);
-        }
+        doubt(s, v);
     } else if (v && more && !array && v->value.count == 1 && value.count == 1) {
-        struct list sum = {0};
-        struct building both = {.to = &sum};
-        build(s, &both, v->value.item[0], strlen(v->value.item[0]));
-        build(s, &both, value.item[0], strlen(value.item[0]));
-        build_end(s, &both);
-        free(both.text);
-        list_clear(&v->value);
-        v->value = sum;
+        lengthen(s, v, value.item[0]);
     } else if (v) {
         if (!more)
             list_clear(&v->value);
@@ -733,19 +752,37 @@ static int flags_in(const struct list *words)
     return n;
 }
 
+/* The words are the condition of an if, whose block begins. */
+static void finish_condition(struct script *s)
+{
+    const struct list *w = &s->words;
+    const int test = s->before > 0 ? 0 : s->before < 0 ? -1 : test_of(s);
+    if (test < 0 && s->before == 0 && runs(s))
+        note(s, "an if is not evaluated, and taken as false: ", w->item[w->count > 1]);
+    block_open(s, BLOCK_IF, test);
+    s->blocks[s->num_blocks - 1].done = test > 0 || s->before > 0;
+    s->condition = false;
+}
+
+/* Keep the words if they are the command with most flags; one that runs comes before one that does not. */
+static void offer_command(struct script *s)
+{
+    const int score = 2 * flags_in(&s->words) + (flags_in(&s->words) > 0 && runs(s));
+    if (score > s->best_score) {
+        list_clear(&s->best);
+        s->best = s->words;
+        s->best_score = score;
+        s->words = (struct list){0};
+    }
+}
+
 /* Take the command that was read. */
 static void finish(struct script *s)
 {
     struct list *w = &s->words;
     const char *const first = w->count > 0 ? w->item[0] : "";
     if (s->condition && w->count > 0) {
-        const int test = s->before > 0 ? 0 : s->before < 0 ? -1 : test_of(s);
-        if (test < 0 && s->before == 0 && runs(s))
-            note(s,
-                 "an if is not evaluated, and taken as false: ", w->count > 1 ? w->item[1] : first);
-        block_open(s, BLOCK_IF, test);
-        s->blocks[s->num_blocks - 1].done = test > 0 || s->before > 0;
-        s->condition = false;
+        finish_condition(s);
     } else if (strcmp(first, "for") == 0 || strcmp(first, "while") == 0 ||
                strcmp(first, "until") == 0) {
         if (runs(s))
@@ -759,13 +796,7 @@ static void finish(struct script *s)
         for (int i = 0; i < w->count; i++)
             list_add(s, &s->loose, w->item[i], strlen(w->item[i]));
     } else if (w->count > 0 && strcmp(first, "echo") != 0 && strcmp(first, "printf") != 0) {
-        const int score = 2 * flags_in(w) + (flags_in(w) > 0 && runs(s));
-        if (score > s->best_score) {
-            list_clear(&s->best);
-            s->best = *w;
-            s->best_score = score;
-            *w = (struct list){0};
-        }
+        offer_command(s);
     }
     list_clear(w);
     s->operators = false;
@@ -868,6 +899,39 @@ static bool declares(const char *word)
     return false;
 }
 
+/* A parenthesis ends the pattern of a case, whose first one stands behind "case WORD in". */
+static void end_pattern(struct script *s)
+{
+    if (s->words.count > 3 && strcmp(s->words.item[0], "case") == 0 &&
+        strcmp(s->words.item[2], "in") == 0) {
+        open_case(s);
+        for (int i = 0; i < 3; i++) /* these are no pattern */
+            s->words.item[i][0] = '\0';
+    }
+    struct block *const last = s->num_blocks > 0 ? &s->blocks[s->num_blocks - 1] : NULL;
+    if (last && last->kind == BLOCK_CASE && last->pattern)
+        take_pattern(s, last);
+}
+
+static void end_line(struct script *s)
+{
+    s->at++;
+    s->line++;
+    finish(s);
+    if (s->delimiter[0])
+        read_document(s);
+}
+
+/* Whether the word that was read is the name of a function or a keyword, which are no words of a command. */
+static bool is_syntax(struct script *s, const struct building *b)
+{
+    if (s->words.count > 0)
+        return false;
+    if (b->used > 2 && strcmp(b->text + b->used - 2, "()") == 0)
+        return s->function = true;
+    return b->some && keyword(s, b->text ? b->text : "");
+}
+
 static enum status read_all(struct script *s, struct err *err)
 {
     enum status rc = OK;
@@ -878,11 +942,7 @@ static enum status read_all(struct script *s, struct err *err)
         if (!*s->at)
             break;
         if (*s->at == '\n') {
-            s->at++;
-            s->line++;
-            finish(s);
-            if (s->delimiter[0])
-                read_document(s);
+            end_line(s);
             continue;
         }
         bool assigned = false;
@@ -893,28 +953,14 @@ static enum status read_all(struct script *s, struct err *err)
         if (rc != OK || assigned || (!(flag_before && *s->at == '(') && read_operator(s)))
             continue;
         rc = read_word(s, &b, true, err);
-        const size_t n = b.used;
-        const bool call = n > 2 && strcmp(b.text + n - 2, "()") == 0;
-        if (begins && call) {
-            s->function = true;
-            b.used = 0;
-            b.some = false;
-        } else if (begins && b.some && s->words.count == 0 && keyword(s, b.text ? b.text : "")) {
+        if (begins && is_syntax(s, &b)) {
             b.used = 0;
             b.some = false;
         }
         build_end(s, &b);
         if (*s->at == ')') {
             s->at++;
-            if (s->words.count > 3 && strcmp(s->words.item[0], "case") == 0 &&
-                strcmp(s->words.item[2], "in") == 0) {
-                open_case(s);
-                for (int i = 0; i < 3; i++) /* these are no pattern */
-                    s->words.item[i][0] = '\0';
-            }
-            struct block *const last = s->num_blocks > 0 ? &s->blocks[s->num_blocks - 1] : NULL;
-            if (last && last->kind == BLOCK_CASE && last->pattern)
-                take_pattern(s, last);
+            end_pattern(s);
         }
     }
     finish(s);

@@ -1399,24 +1399,14 @@ static enum status read_length(const struct json *object, const char *file, stru
     return rc;
 }
 
-enum status model_from_config(const struct json *object, const char *file, int elem_bytes,
-                              struct model *model, struct err *err)
+/* No config_type has the model_type. */
+static enum status refuse_type(const char *type, const char *file, struct err *err)
 {
-    const char *type = json_string(json_get(object, "model_type"));
-    const struct config_type *found = type_of(object);
     const char *names[NUM_TYPES];
     char list[400];
-    struct model_spec spec;
-    const struct json *text = json_get(object, "text_config");
-    if (type && is_one_of(type, with_texts, sizeof with_texts / sizeof *with_texts) && text) {
-        enum status rc = model_from_config(text, file, elem_bytes, model, err);
-        if (rc == OK)
-            snprintf(model->note, sizeof model->note, "%.60s: the text part only", file);
-        return rc;
-    }
     for (int t = 0; t < NUM_TYPES; t++)
         names[t] = types[t].type;
-    for (size_t i = 0; type && !found && i < sizeof unlike / sizeof *unlike; i++)
+    for (size_t i = 0; type && i < sizeof unlike / sizeof *unlike; i++)
         if (strcmp(unlike[i].type, type) == 0) {
             err_set(err, ERR_INPUT, "%s: the %s of model_type '%s' are not modelled", file,
                     unlike[i].lacks, type);
@@ -1425,14 +1415,28 @@ enum status model_from_config(const struct json *object, const char *file, int e
                      "layers are written by hand as items (elapse help model)");
             return ERR_INPUT;
         }
-    if (!found) {
-        err_set(err, ERR_INPUT, "%s: model_type must be one of %s, got '%.40s'", file,
-                join_names(names, NUM_TYPES, list, sizeof list), type ? type : "?");
-        err_hint(err,
-                 "if its layers are attention and MLP, write it by hand: "
-                 "llama:layers=,hidden=,heads=,kv_heads=,mlp=,vocab=,seq= (elapse help model)");
-        return ERR_INPUT;
+    err_set(err, ERR_INPUT, "%s: model_type must be one of %s, got '%.40s'", file,
+            join_names(names, NUM_TYPES, list, sizeof list), type ? type : "?");
+    err_hint(err, "if its layers are attention and MLP, write it by hand: "
+                  "llama:layers=,hidden=,heads=,kv_heads=,mlp=,vocab=,seq= (elapse help model)");
+    return ERR_INPUT;
+}
+
+enum status model_from_config(const struct json *object, const char *file, int elem_bytes,
+                              struct model *model, struct err *err)
+{
+    const char *type = json_string(json_get(object, "model_type"));
+    const struct config_type *found = type_of(object);
+    struct model_spec spec;
+    const struct json *text = json_get(object, "text_config");
+    if (type && is_one_of(type, with_texts, sizeof with_texts / sizeof *with_texts) && text) {
+        enum status rc = model_from_config(text, file, elem_bytes, model, err);
+        if (rc == OK)
+            snprintf(model->note, sizeof model->note, "%.60s: the text part only", file);
+        return rc;
     }
+    if (!found)
+        return refuse_type(type, file, err);
     char note[sizeof model->note];
     enum status rc = model_preset(found->preset, &spec, err);
     const struct model_type *decoder = model_type_find(found->type);
