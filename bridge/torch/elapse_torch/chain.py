@@ -7,6 +7,9 @@ through every value that is computed before it and read after it. A long skip th
 from stage to stage, because PyTorch's pipeline runtime sends to neighbours only.
 
 Stages share the parameters of the model they were made of, under the model's own names."""
+import os
+import sys
+
 import torch
 import torch.utils.checkpoint
 from torch import fx, nn
@@ -410,7 +413,22 @@ def _why(error):
     return f"cannot cut the model{where}{code}: {first[:160].rstrip('.')}"
 
 
+def note_compiled(module):
+    """Say once that compiled modules run as exported, and what freezing does to them elsewhere."""
+    name = next((n or "the model" for n, m in module.named_modules()
+                 if isinstance(m, torch._dynamo.OptimizedModule) or m._compiled_call_impl), None)
+    if name and not _NOTED and os.environ.get("RANK", "0") == "0":
+        _NOTED.append(name)
+        print(f"elapse-torch: {name} is compiled: stages run its exported operators instead, without torch.compile. In a "
+              "loop of your own each freeze compiles it again, and after 8 times PyTorch goes on without compiling",
+              file=sys.stderr)
+
+
+_NOTED = []
+
+
 def chain_of(module, args=(), kwargs=None):
     """Cut a model into a chain, for inputs of one micro-batch's size. BridgeError names the operator
     and the line that cannot be cut."""
+    note_compiled(module)
     return Chain(module, args, kwargs or {})

@@ -12,7 +12,7 @@ from .chain import chain_of
 from .device import describe, open_device
 from .errors import BridgeError
 from .losses import mean_of
-from .measure import Timer, measure_item, measure_update, walk
+from .measure import Timer, conversions, measure_item, measure_update, walk
 from .runtime import MICROBATCHES, busy_ranks, one_rank, op_overhead_ns, split_backward
 from .source import DTYPES, load
 
@@ -152,6 +152,9 @@ def measure_size(source, args, device, size, context, known, deadline):
             found, stash, work = measure_item(stage, values[i], named, finish, timer, context)
             update = measure_update([p for p in stage.parameters() if p.requires_grad],
                                     make_optimizer(args.optimizer), timer)
+            if args.autocast:  # An update makes the converted weights stale.
+                once = conversions(stage, values[i], named, context, timer)
+                update = [ns + once for ns in update]
         except torch.OutOfMemoryError:
             return chain, keys, (f"out of memory in item '{chain.items[i].name}' with micro-batch "
                                  f"{size}")

@@ -129,20 +129,29 @@ def whole_model(source, args, device, batches, shares=None):
     return loss.item(), {n: p.grad for n, p in model.named_parameters() if p.grad is not None}, at_once
 
 
+def apart(grad, ref, largest):
+    """The largest difference of a gradient over its largest value. A gradient that is the rounding of the model's largest
+    one, as that of a bias of keys, which softmax takes away, is compared with that one."""
+    scale = ref.abs().max().item()
+    if scale <= torch.finfo(ref.dtype).eps * largest:
+        scale = largest
+    return (grad - ref).abs().max().item() / max(scale, 1e-12)
+
+
 def compare(layout, source, args, device, batches, loss):
     """(difference of the loss from the whole model's, the largest difference of a gradient over its largest value,
     whether all samples went through the whole model at once)."""
     size, count = layout.plan["microbatch_size"], layout.plan["microbatches"]
     want, grads, at_once = whole_model(source, args, device, [p for b in batches for p in pieces(b, size, count)],
                                        layout.shares)
-    worst = 0.0
+    worst, largest = 0.0, max((g.abs().max().item() for g in grads.values()), default=0.0)
     for name, p in layout.weights.items():
         ref = grads[name] if name in grads else torch.zeros(())
         if p.grad is None:
             worst = max(worst, float(name in grads))
             continue
         grad = p.grad.full_tensor() if hasattr(p.grad, "full_tensor") else p.grad
-        worst = max(worst, ((grad - ref).abs().max() / ref.abs().max().clamp(min=1e-12)).item())
+        worst = max(worst, apart(grad, ref, largest))
     mine = torch.tensor([math.inf if loss is None else loss.item(), worst], dtype=torch.float64)
     every = [torch.zeros_like(mine) for _ in range(dist.get_world_size())]
     dist.all_gather(every, mine)

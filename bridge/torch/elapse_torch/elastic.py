@@ -13,6 +13,7 @@ Step numbers, weights and optimizer state do not depend on the plan in force, so
 one count of ranks goes on with another."""
 import collections.abc
 import math
+import sys
 import time
 
 import torch
@@ -90,6 +91,7 @@ class Elastic:
         self.decisions, self.transition_ns, self.calls = [], 0, []
         self.cache_hits = self.cache_misses = 0
         self.samples = self.lagged = None
+        self.noted = False
         self._open(job, overrides)
         self.gets_all, self.loss = self._told(lambda: loss_for(self.model, self._to_device(self.feed.batch_of(4)), loss)) \
             if loss is None else (False, loss)
@@ -202,6 +204,7 @@ class Elastic:
         layout = Layout(plan, chain, self.device, self.loss, self._prefix if cached else None,
                         idle=True)
         trained = chain.weights(layout.base, self.items)
+        self._note_shared(chain, layout.base, trained)
         owner = {n: plan["devices"][0][layout.place_of(i)] for i in range(layout.base, self.items)
                  for n in chain.weights(i, i + 1)}
         self._move(trained, layout)
@@ -220,6 +223,14 @@ class Elastic:
             self.cache = (frozen, Cache(values, len(self.feed.data),
                                         int(c.get("limit_bytes") or 0), c.get("dtype", "fp32"),
                                         c.get("dir")))
+
+    def _note_shared(self, chain, base, trained):
+        """Say once that a table which a later item reads does not freeze."""
+        shared = sorted(set(chain.weights(0, base)) & set(trained))
+        if shared and not self.noted and self.rank == 0:
+            self.noted = True
+            print(f"elapse-torch: '{shared[0]}' of the frozen layers goes on training, in "
+                  f"{chain.items[chain.tied()[shared[0]][-1]].name}, so their output is not cached", file=sys.stderr)
 
     def _move(self, trained, layout):
         """Weights and buffers to all ranks, optimizer state to those that train a weight now. What

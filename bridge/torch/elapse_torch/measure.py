@@ -1,6 +1,7 @@
 """Times and sizes of a chain's items. Each distinct item is measured alone, as a stage of its own,
 with inputs that a forward of the whole chain has made."""
 import time
+from contextlib import contextmanager, nullcontext
 
 import torch
 
@@ -67,10 +68,43 @@ class Saved:
         return sum(self.sizes.values())
 
 
+@contextmanager
+def one_region():
+    """Regions of torch.autocast inside are one: a weight that trains is converted once, as in a step of several
+    micro-batches, and not in each pass."""
+    torch.autocast_increment_nesting()
+    try:
+        yield
+    finally:
+        if torch.autocast_decrement_nesting() == 0:
+            torch.clear_autocast_cache()
+
+
 def measure_item(stage, values, keywords, finish, timer, context):
     """Times [ns] of fwd, bwd_input, bwd_weight, and stash and work in bytes of one item.
 
     finish(outs) -> the tensors that the backward starts from: the loss after the last item."""
+    with one_region():
+        return _measure_item(stage, values, keywords, finish, timer, context)
+
+
+def conversions(stage, values, keywords, context, timer):
+    """Time [ns] that autocast takes for an item's weights, which a step converts once."""
+    def once(cold):
+        if cold:
+            torch.clear_autocast_cache()
+        given = leaves(values)
+        marks = Marks(timer.device)
+        with context():
+            stage(*given, **keywords)
+        marks.mark()
+        return marks.spans()[0]
+    with one_region():
+        found = timer.rounds(lambda: {"cold": once(True), "warm": once(False)})
+    return max(0, int(percentile(found["cold"], .5) - percentile(found["warm"], .5)))
+
+
+def _measure_item(stage, values, keywords, finish, timer, context):
     device = timer.device
     weights = [p for p in stage.parameters() if p.requires_grad]
 
@@ -78,11 +112,19 @@ def measure_item(stage, values, keywords, finish, timer, context):
         with context():
             return finish(as_tuple(stage(*given, **keywords)))
 
+    # Copies of weights in another type, which the micro-batches of a step share, are no stash of one.
+    shared, first = Saved(()), None
+    if context is not nullcontext:
+        with shared, context():
+            first = finish(as_tuple(stage(*leaves([v.clone() for v in values]), **{
+                k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in keywords.items()})))
     given = leaves(values)
     saved = Saved(list(stage.parameters()) + list(stage.buffers()))
+    saved.apart |= set(shared.sizes)
     peak_reset(device)
     with saved:
         outs = flows(forward(given))
+    del first
     grads = [torch.ones_like(o) for o in outs]
     inputs = [v for v in given if v.requires_grad]
 

@@ -126,6 +126,33 @@ runs+=(--next run "$tmp/reused.py" "$tmp/plan-0.json" --check --steps 3 --out "$
 kinds+=("reused weights, 1f1b")
 runs+=(--next run "$tmp/reused.py" "$tmp/plan-1.json" --check --steps 3 --out "$tmp/out-6.json")
 kinds+=("reused weights, zb-v")
+# A bias of keys, of which softmax takes away what it adds: its gradient is rounding.
+cat >"$tmp/keys.py" <<'EOT'
+import torch
+from torch import nn
+from models import loss
+from tied import make_batch
+class Attend(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(16, 16) for _ in range(3))
+    def forward(self, x):
+        return x + torch.softmax(self.q(x) @ self.k(x).transpose(1, 2), -1) @ self.v(x)
+class Keys(nn.Module):
+    """As many items as the mlp has."""
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(50, 16)
+        self.layers = nn.ModuleList(Attend() for _ in range(4))
+        self.head = nn.Linear(16, 50)
+    def forward(self, x):
+        x = self.table(x)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+def make_model():
+    return Keys()
+EOT
 # Shares of weight gradients that each stage leaves out.
 shares() { # FILE SHARE...
     "$python" -c 'import json, sys; p = json.load(open(sys.argv[1])); p["shares"] = [[float(s)] * p["microbatches"] for s in sys.argv[2:]]
@@ -139,6 +166,8 @@ for i in 7 8 9 10 11 12 13; do
     runs+=(--next run $models "$tmp/plan-$i.json" --check --steps 3 --out "$tmp/out-$i.json")
     kinds+=("$1, $3 stages, $4 replicas, shares ${*:5}")
 done
+runs+=(--next run "$tmp/keys.py" "$tmp/plan-0.json" --check --steps 3 --out "$tmp/out-14.json")
+kinds+=("biases of keys, 1f1b")
 expect "plans run, one after the other" 0 'error' started 2 bridge/torch/tests/several.py "${runs[@]}"
 for i in ${!kinds[@]}; do
     expect "${kinds[i]}: the whole model's gradients" 0 'equal' equal "$tmp/out-$i.json"
@@ -182,6 +211,31 @@ plan "$tmp/plan-one.json" pipeline.num_stages=1 pipeline.num_replicas=1 pipeline
 alone -m elapse_torch run "$tmp/means.py" "$tmp/plan-one.json" --check --steps 1 --out "$tmp/out-means.json" >/dev/null 2>&1
 expect "--check sees a mean of means" 0 'seen' "$python" -c 'import json, sys; r = json.load(open(sys.argv[1]))
 print("seen" if abs(r["loss_difference"]) > 5e-5 and r["gradient_difference"] > 1e-2 else r)' "$tmp/out-means.json"
+cat >"$tmp/casts.py" <<'EOT'
+import contextlib, torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from elapse_torch import measure
+class Casts(TorchDispatchMode):
+    """Conversions of the weight, not of its gradient."""
+    count = 0
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += "_to_copy" in str(func) and args[0].shape == (64, 48) and args[0].dtype == torch.float32
+        return func(*args, **(kwargs or {}))
+def region():
+    return torch.autocast("cpu", dtype=torch.bfloat16)
+x, timer = torch.randn(2, 48), measure.Timer(torch.device("cpu"), 0)
+for context in region, contextlib.nullcontext:
+    stage = nn.Linear(48, 64, bias=False)
+    with Casts() as casts:
+        _, stash, _ = measure.measure_item(stage, (x,), {}, lambda outs: outs, timer, context)
+    print("conversions", casts.count, "stash", stash)
+with Casts() as casts:
+    measure.conversions(stage, (x,), {}, region, timer)
+print("for an update", casts.count)
+EOT
+expect "autocast: weights are converted once for all passes, and are no stash" 0 '^conversions 1 stash 192 conversions 0 stash 384 for an update 7$' \
+    sh -c '"$1" "$2" 2>/dev/null | tr "\n" " " | sed "s/ *$//"' sh "$python" "$tmp/casts.py"
 cat >"$tmp/halves.py" <<'EOT'
 from types import SimpleNamespace
 import torch
@@ -231,6 +285,22 @@ expect "a rank that dies in a change of plan" 1 'BridgeError: the change to F = 
     pair "${elastic[@]}" $table --set elastic.stages=[2,1,2] --die _move:2
 expect "a job of more devices than ranks" 1 'the job has 2 devices, torchrun started 1' alone "${elastic[@]}" $table
 expect "links" 0 'gloo, 2 ranks: latency' ranks 2 links --largest 65536 --rounds 5 -o "$tmp/l.json" --cluster "$tmp/c.json"
+cat >"$tmp/said.py" <<'EOT'
+import sys, torch, elapse_torch, tied
+torch.manual_seed(1)
+x, y = tied.make_batch(64)
+for model in tied.make_model(), torch.compile(tied.make_model(), backend="eager"):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with elapse_torch.Elastic(model, optimizer, torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y)), sys.argv[1], loss=tied.loss,
+                              overrides=["freeze.policy=table", "freeze.table=[0,1]", "train.epochs=2", "pipeline.num_microbatches=2"]) as run:
+        for epoch in range(run.epochs):
+            for batch in run:
+                run.step(batch)
+EOT
+alone -m elapse_torch profile "$tmp/tied.py" --ranks 1 --microbatches 2,4 --budget 0.01 -o "$tmp/tied" >"$tmp/said" 2>&1 &&
+    alone "$tmp/said.py" "$tmp/tied/job.json" >"$tmp/said" 2>&1
+expect "a table that goes on training behind a frozen prefix is told" 0 "^elapse-torch: 'table.weight' of the frozen layers goes on training, in head, so their output is not cached" cat "$tmp/said"
+expect "and that a compiled model runs as exported, once" 0 '^1$' grep -c '^elapse-torch: the model is compiled: stages run its exported operators' "$tmp/said"
 expect "no torchrun" 2 'start with torchrun' "$python" -m elapse_torch run $models "$tmp/plan-0.json"
 cat >"$tmp/flow.py" <<'EOF'
 import torch
