@@ -515,6 +515,7 @@ static enum status search_one(struct solver *s, struct open_search *one)
 struct books {
     const struct layout *layouts;
     double *rates; /* by layout: of its best textbook plan; 0: none is nearly as fast as the best */
+    int *lengths;  /* by layout: of that plan's pipelines */
     int num_layouts;
     struct open_search *open;
     int num_open;
@@ -534,8 +535,10 @@ static void note_book(struct books *books, const struct open_search *one)
 {
     const double rate = open_rate(one);
     for (int i = 0; i < books->num_layouts; i++)
-        if (layout_equal(&one->problem.layout, &books->layouts[i]))
+        if (layout_equal(&one->problem.layout, &books->layouts[i])) {
             books->rates[i] = rate;
+            books->lengths[i] = rate > 0 ? one->search.judged[one->search.best].node.num_ranks : 0;
+        }
     if (rate > books->rate)
         books->share = one->search.judged[one->search.best].share;
     books->rate = fmax(books->rate, rate);
@@ -717,15 +720,16 @@ static enum status answer_books(struct solver *s, struct books *books)
 }
 
 /* Time the textbooks that the ask allows, then such plans of all other layouts. Greedy rules and our
- * executor's few layouts need none. rates: num_layouts entries, zeroed. */
+ * executor's few layouts need none. rates, lengths: num_layouts entries, zeroed. */
 static enum status textbooks(struct solver *s, const struct layout *layouts, int num_layouts,
-                             double *rates)
+                             double *rates, int *lengths)
 {
     const struct planner_options *options = s->options;
     int num_rows;
     const struct textbook *rows = textbook_list(&num_rows);
     struct books books = {.layouts = layouts,
                           .rates = rates,
+                          .lengths = lengths,
                           .num_layouts = num_layouts,
                           .rate = options->judge.floor_per_s};
     if (options->balancer != BALANCER_OPTIMAL || options->by_params || s->problem->with_device_0 ||
@@ -857,13 +861,74 @@ static enum status bound_one(struct solver *s, const struct layout *layout, int 
     return rc;
 }
 
+static enum status search_all(struct solver *s, const struct layout *layouts, int n);
+
+/* Search one layout for pipelines of one length with some schedules, as if a job had named them. *result has no
+ * plan if there is none. */
+static enum status search_alone(struct solver *s, const struct layout *layout, int num_ranks,
+                                unsigned schedules, struct planner_result *result)
+{
+    struct planner_options options = *s->options;
+    struct planner_layout_fate fates[2] = {0};
+    struct solver one = {.problem = s->problem,
+                         .options = &options,
+                         .fates = fates,
+                         .best_layout = -1,
+                         .err = s->err};
+    options.layout = (struct layout_ask){.at = *layout};
+    options.num_ranks = num_ranks;
+    options.schedules = schedules;
+    enum status rc = search_all(&one, layout, 1);
+    THEN(prefer_textbook(&one));
+    s->evaluated += one.evaluated;
+    if (rc == OK) {
+        *result = one.best;
+        one.best = (struct planner_result){0};
+    }
+    planner_result_clear(&one.best);
+    planner_result_clear(&one.textbook);
+    return rc;
+}
+
+/* Where there are more layouts than this, as of models with experts, this many are first searched at the lengths
+ * of their textbooks. That takes a tenth of the whole search of a layout, and what it finds rules more out. */
+#define NARROW_BEYOND 64
+#define NARROW_MOST 8
+
+static enum status search_narrow(struct solver *s, const struct layout *layouts, int n,
+                                 const double *rates, const int *lengths)
+{
+    bool *done = calloc((size_t)n + 1, sizeof *done);
+    enum status rc = done ? OK : err_nomem(s->err);
+    for (int i = 0; i < NARROW_MOST && rc == OK && !search_is_over(&s->common); i++) {
+        const int next = next_layout(rates, done, n);
+        struct planner_result result = {0};
+        if (lengths[next] == 0)
+            break;
+        done[next] = true;
+        rc = search_alone(s, &layouts[next], lengths[next], s->options->schedules, &result);
+        if (rc == OK && result.samples_per_s > s->textbook.samples_per_s) {
+            const struct planner_result slower = s->textbook;
+            s->textbook = result;
+            result = slower;
+        }
+        planner_result_clear(&result);
+    }
+    free(done);
+    return rc;
+}
+
 /* Time the textbooks, then search all layouts, that of the fastest first: what it reaches rules most
  * others out. */
 static enum status search_all(struct solver *s, const struct layout *layouts, int n)
 {
     double *rates = calloc((size_t)n + 1, sizeof *rates);
+    int *lengths = calloc((size_t)n + 1, sizeof *lengths);
     bool *done = calloc((size_t)n + 1, sizeof *done);
-    enum status rc = rates && done ? textbooks(s, layouts, n, rates) : err_nomem(s->err);
+    enum status rc =
+        rates && lengths && done ? textbooks(s, layouts, n, rates, lengths) : err_nomem(s->err);
+    if (n > NARROW_BEYOND)
+        THEN(search_narrow(s, layouts, n, rates, lengths));
     const bool any = s->textbook.samples_per_s > 0 || s->options->judge.floor_per_s > 0;
     int late = -1; /* the fate of the first layout that the watch leaves no time for */
     for (int i = 0; i < n && rc == OK; i++) {
@@ -881,6 +946,7 @@ static enum status search_all(struct solver *s, const struct layout *layouts, in
         }
     }
     free(rates);
+    free(lengths);
     free(done);
     return rc;
 }
@@ -907,31 +973,6 @@ static enum status take_alone(struct solver *s, struct planner_result *result)
     s->num_layouts = at; /* merge_result() notes the layout of a better result */
     const enum status rc = merge_result(s, result);
     s->num_layouts = n;
-    return rc;
-}
-
-/* Search for a plan with the layout and the length of another, and a schedule. */
-static enum status search_alone(struct solver *s, const struct plan *like,
-                                enum schedule_kind schedule)
-{
-    struct planner_options options = *s->options;
-    struct planner_layout_fate fates[2] = {0};
-    struct solver one = {.problem = s->problem,
-                         .options = &options,
-                         .fates = fates,
-                         .best_layout = -1,
-                         .err = s->err};
-    const struct layout layout = like->layout;
-    options.layout = (struct layout_ask){.at = layout};
-    options.num_ranks = like->num_ranks;
-    options.schedules = 1u << schedule;
-    enum status rc = search_all(&one, &layout, 1);
-    THEN(prefer_textbook(&one));
-    s->evaluated += one.evaluated;
-    if (rc == OK && one.best_layout >= 0 && one.best.samples_per_s > best_rate(s))
-        rc = take_alone(s, &one.best);
-    planner_result_clear(&one.best);
-    planner_result_clear(&one.textbook);
     return rc;
 }
 
@@ -967,8 +1008,14 @@ static enum status search_nearest(struct solver *s)
         if (!seen)
             kinds[num_kinds++] = plan->schedule;
     }
-    for (int i = 0; i < num_like * num_kinds && i < ALONE_MOST && rc == OK; i++)
-        rc = search_alone(s, &like[i / num_kinds], kinds[i % num_kinds]);
+    for (int i = 0; i < num_like * num_kinds && i < ALONE_MOST && rc == OK; i++) {
+        const struct plan *plan = &like[i / num_kinds];
+        struct planner_result result = {0};
+        rc = search_alone(s, &plan->layout, plan->num_ranks, 1u << kinds[i % num_kinds], &result);
+        if (rc == OK && result.samples_per_s > best_rate(s))
+            rc = take_alone(s, &result);
+        planner_result_clear(&result);
+    }
     return rc;
 }
 

@@ -52,7 +52,7 @@ struct lists {
     enum schedule_kind kind;
     int chunks;
 };
-enum { MOST_LISTS = 4 };
+enum { MOST_LISTS = 5 };
 
 static void add_list(const struct search *search, int num_ranks, int blocks,
                      enum schedule_kind kind, int chunks, struct lists *lists, int *n)
@@ -75,6 +75,8 @@ static int lists_of(const struct search *search, const struct node *node, struct
         add_list(search, num_ranks, blocks, SCHEDULE_INTERLEAVED, chunks, lists, &n);
     if (num_ranks > 1 && num_ranks <= 16)
         add_list(search, num_ranks, blocks, SCHEDULE_ZB_V, 2, lists, &n);
+    if (num_ranks > 1 && num_ranks <= 16 && search->problem->layout.expert > 1) /* DeepSeek-V3's */
+        add_list(search, num_ranks, blocks, SCHEDULE_DUALPIPE_V, 2, lists, &n);
     if (n == 0) { /* the job asks for others: take the first one */
         const enum schedule_kind kind = (enum schedule_kind)__builtin_ctz(allowed);
         add_list(search, num_ranks, blocks, kind, schedule_chunks(kind, given == AUTO ? 0 : given),
@@ -172,7 +174,7 @@ static enum status time_counts(struct search *search, struct node node)
             node.schedule = lists[l].kind;
             node.chunks = lists[l].chunks;
             if (search_allows_count(search, &node))
-                rc = time_modes(search, node, false);
+                rc = time_modes(search, node, node.schedule == SCHEDULE_DUALPIPE_V);
         }
     }
     return rc;
@@ -212,7 +214,8 @@ static int groups_of_node(const struct search *search)
 enum status search_textbook(struct search *search)
 {
     const int given = search->options->num_ranks, node = groups_of_node(search);
-    const bool alone = search->problem->layout.shard >= SHARD_GRADIENTS;
+    const struct layout *layout = &search->problem->layout;
+    const bool alone = layout->shard >= SHARD_GRADIENTS && layout->expert <= 1;
     enum status rc = OK;
     int lengths = 0;
     for (int K = given != AUTO ? given : 1; K <= search->num_lengths && rc == OK; K *= 2) {
