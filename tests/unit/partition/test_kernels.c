@@ -609,10 +609,10 @@ static void kernels_of__permutes_and_pads_as_the_dispatcher_needs(void **state)
     struct model model = parse("mixtral-8x7b:layers=1,seq=64,dtype=bf16");
     model.expert_ways = 4;
     for (int fp8 = 0; fp8 < 2; fp8++)
-        for (int back = 0; back < 2; back++) {
+        for (int p = 0; p < 3; p++) {
             const struct cost_options options = {.efficiency = 1,
                                                  .narrow = fp8 ? NARROW_FP8 : NARROW_NONE};
-            const enum pass pass = back ? PASS_BWD_INPUT : PASS_FWD;
+            const enum pass pass = (enum pass[]){PASS_FWD, PASS_BWD_INPUT, PASS_BWD_WEIGHT}[p];
             double got[2];
             for (int flex = 0; flex < 2; flex++) {
                 model.sends_once = flex;
@@ -621,9 +621,51 @@ static void kernels_of__permutes_and_pads_as_the_dispatcher_needs(void **state)
             }
             const double all = 2 * rows + 2 * rows + rows + tokens + 2 * rows;
             const double once = 2 * (rows + copies * tokens), padded = fp8 ? 4 * rows : 0;
-            assert_true(fabs(got[0] - got[1] - (all + padded - once)) < 1);
+            const double want =
+                p < 2 ? all + padded - once : 0; /* weights' gradients keep the order */
+            assert_true(fabs(got[0] - got[1] - want) < 1);
         }
+    /* Scales are put in order for all experts at once: one launch for each operand of the two products. */
+    int once_launched[2] = {0, 0};
+    for (int mx = 0; mx < 2; mx++) {
+        const struct cost_options options = {.efficiency = 1,
+                                             .narrow = mx ? NARROW_MXFP8 : NARROW_FP8};
+        struct kernel list[KERNELS_MAX];
+        for (int i = kernels_of(&model, 2, PASS_FWD, 2, &options, list) - 1; i >= 0; i--)
+            once_launched[mx] += list[i].launches == 1;
+    }
+    assert_int_equal(once_launched[1] - once_launched[0], 4);
     model.framework = NULL;
+    model_clear(&model);
+}
+
+/* Costs remember times by what they depend on, and a token's experts are on fewer devices where they are in groups. */
+static void kernel_costs__tell_groups_of_experts_apart(void **state)
+{
+    (void)state;
+    const struct cost_options options = {.efficiency = 1};
+    struct model model = parse("mixtral-8x7b:layers=1,seq=4096,dtype=bf16");
+    struct cluster cluster = {0};
+    struct cost cost;
+    struct kernel_costs *costs = kernel_costs_new(&options);
+    int64_t ns[3];
+    bool extrapolated = false;
+    model.framework = framework_of(FRAMEWORK_MEGATRON_TE);
+    model.expert_ways = 4;
+    model.sends_once = true;
+    assert_int_equal(cluster_parse("h100-1x8", &cluster, NULL), OK);
+    cost_kernels(&cost, costs);
+    for (int i = 0; i < 3; i++) { /* none, four of which a token chooses one, or two */
+        model.expert_groups = i > 0 ? 4 : 0;
+        model.groups_active = i;
+        assert_int_equal(cost.item_ns(cost.ctx, &model, 2, PASS_FWD, 2, cluster.devices, &ns[i],
+                                      &extrapolated, NULL),
+                         OK);
+    }
+    assert_true(ns[1] < ns[2] && ns[2] < ns[0]);
+    model.framework = NULL;
+    kernel_costs_free(costs);
+    cluster_clear(&cluster);
     model_clear(&model);
 }
 
@@ -792,6 +834,7 @@ int main(void)
         cmocka_unit_test(kernels_of__delayed_scales_save_a_read_of_each_cast),
         cmocka_unit_test(kernels_of__puts_scales_in_order),
         cmocka_unit_test(kernels_of__permutes_and_pads_as_the_dispatcher_needs),
+        cmocka_unit_test(kernel_costs__tell_groups_of_experts_apart),
         cmocka_unit_test(kernels_of__latent_attention_turns_one_key_for_all_heads),
         cmocka_unit_test(kernels_of__attention_in_fp8_casts_its_inputs_and_is_faster),
         cmocka_unit_test(cost_kernels__refuses_a_narrow_format_without_units),

@@ -245,22 +245,26 @@ static void parse__refuses_dims_that_do_not_fit(void **state)
     static const struct {
         const char *text, *says;
     } cases[] = {
-        {"llama3-8b:heads=33",                        "not a multiple of heads 33"              },
-        {"llama3-8b:kv_heads=5",                      "heads 32 is not a multiple of kv_heads 5"},
-        {"llama3-8b:kv_heads=64",                     "kv_heads must be 1..32, got 64"          },
-        {"llama3-8b:max_seq=5",                       "no key 'max_seq'"                        },
-        {"llama3-8b:experts_active=2",                "need experts"                            },
-        {"llama3-8b:experts=8",                       "experts_active must be 1..8, got 0"      },
-        {"mixtral-8x7b:experts_active=9",             "experts_active must be 1..8, got 9"      },
-        {"mixtral-8x7b:dense_layers=32",              "dense_layers must be 0..31, got 32"      },
-        {"llama3-8b:v_dim=128",                       "need kv_rank"                            },
-        {"llama3-8b:kv_rank=512",                     "rope_dim must be 1.."                    },
-        {"deepseek-v2:qkv_bias=1",                    "no qkv_bias"                             },
-        {"llama3-8b:qkv_bias=2",                      "qkv_bias must be 0..1, got '2'"          },
-        {"gpt2:kv_heads=4",                           "no key 'kv_heads'"                       },
-        {"lama3-8b",                                  "did you mean 'llama3-8b'"                },
+        {"llama3-8b:heads=33",                           "not a multiple of heads 33"              },
+        {"llama3-8b:kv_heads=5",                         "heads 32 is not a multiple of kv_heads 5"},
+        {"llama3-8b:kv_heads=64",                        "kv_heads must be 1..32, got 64"          },
+        {"llama3-8b:max_seq=5",                          "no key 'max_seq'"                        },
+        {"llama3-8b:experts_active=2",                   "need experts"                            },
+        {"llama3-8b:experts=8",                          "experts_active must be 1..8, got 0"      },
+        {"mixtral-8x7b:experts_active=9",                "experts_active must be 1..8, got 9"      },
+        {"mixtral-8x7b:expert_groups=3",                 "is not a multiple of expert_groups 3"    },
+        {"mixtral-8x7b:expert_groups=8,groups_active=1",
+         "groups_active must be 1..8 and have 2 experts, got 1"                                    },
+        {"mixtral-8x7b:expert_groups=4,groups_active=5", "groups_active must be 1..4"              },
+        {"mixtral-8x7b:dense_layers=32",                 "dense_layers must be 0..31, got 32"      },
+        {"llama3-8b:v_dim=128",                          "need kv_rank"                            },
+        {"llama3-8b:kv_rank=512",                        "rope_dim must be 1.."                    },
+        {"deepseek-v2:qkv_bias=1",                       "no qkv_bias"                             },
+        {"llama3-8b:qkv_bias=2",                         "qkv_bias must be 0..1, got '2'"          },
+        {"gpt2:kv_heads=4",                              "no key 'kv_heads'"                       },
+        {"lama3-8b",                                     "did you mean 'llama3-8b'"                },
         {"deepseek-v3:hidden=1048576,head_dim=1048576,v_dim=1048576,heads=1048576,layers=65535,"
-         "experts=65536,expert_mlp=1048576", "overflows"                               },
+         "experts=65536,expert_mlp=1048576",    "overflows"                               },
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
