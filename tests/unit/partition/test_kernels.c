@@ -648,21 +648,27 @@ static void kernel_costs__tell_groups_of_experts_apart(void **state)
     struct cluster cluster = {0};
     struct cost cost;
     struct kernel_costs *costs = kernel_costs_new(&options);
-    int64_t ns[3];
+    static const int groups[][2] = {
+        {0, 0},
+        {4, 1},
+        {4, 2},
+        {2, 1}
+    }; /* of them, those that a token chooses */
+    int64_t ns[4];
     bool extrapolated = false;
     model.framework = framework_of(FRAMEWORK_MEGATRON_TE);
     model.expert_ways = 4;
     model.sends_once = true;
     assert_int_equal(cluster_parse("h100-1x8", &cluster, NULL), OK);
     cost_kernels(&cost, costs);
-    for (int i = 0; i < 3; i++) { /* none, four of which a token chooses one, or two */
-        model.expert_groups = i > 0 ? 4 : 0;
-        model.groups_active = i;
+    for (int i = 0; i < 4; i++) {
+        model.expert_groups = groups[i][0];
+        model.groups_active = groups[i][1];
         assert_int_equal(cost.item_ns(cost.ctx, &model, 2, PASS_FWD, 2, cluster.devices, &ns[i],
                                       &extrapolated, NULL),
                          OK);
     }
-    assert_true(ns[1] < ns[2] && ns[2] < ns[0]);
+    assert_true(ns[1] < ns[2] && ns[2] < ns[0] && ns[1] < ns[3]);
     model.framework = NULL;
     kernel_costs_free(costs);
     cluster_clear(&cluster);

@@ -4,6 +4,7 @@
 #include "partition/cost/cost.h"
 #include "partition/cost/device_curves.h"
 #include "partition/cost/kernels.h"
+#include "partition/cost/lighter_cost.h"
 #include "partition/layout/tensor_group.h"
 #include "partition/model/framework.h"
 #include "tests/unit/test.h"
@@ -185,6 +186,14 @@ static struct times times_of(const char *cluster_name, enum pass pass, enum coll
         OK);
     assert_int_equal(
         cost.beside_ns(cost.ctx, own.model, MLP, pass, 1, device, kind, &got.beside, &err), OK);
+    /* Costs of plans with shares of gradients know it too. */
+    struct lighter_cost lighter;
+    int64_t beside = -1;
+    lighter_cost_init(&cost, 0.5, &lighter);
+    assert_int_equal(lighter.cost.beside_ns(lighter.cost.ctx, own.model, MLP, pass, 1, device, kind,
+                                            &beside, &err),
+                     OK);
+    assert_int_equal(beside, got.beside);
     assert_int_equal(cost_rerun_ns(own.cost, own.model, MLP, RERUN_OPS, 1, device, &got.rerun,
                                    &extrapolated, &err),
                      OK);
