@@ -7,6 +7,7 @@ through every value that is computed before it and read after it. A long skip th
 from stage to stage, because PyTorch's pipeline runtime sends to neighbours only.
 
 Stages share the parameters of the model they were made of, under the model's own names."""
+import contextlib
 import os
 import sys
 
@@ -43,22 +44,35 @@ class Stage(nn.Module):
     The model's inputs come as keywords of the names in chain.input_names; the stage ignores those
     that it does not read."""
 
-    def __init__(self, graph_module, inputs, checkpoint):
+    def __init__(self, graph_module, inputs, checkpoint, buffers=()):
+        """buffers: those that the items may write."""
         super().__init__()
         self.graph = graph_module
         self.inputs = inputs
         self.checkpoint = checkpoint
+        self.written = tuple(buffers)
 
     def forward(self, *values, **inputs):
         given = [_ContiguousGrad.apply(v) if v.requires_grad else v for v in values]
         given += [inputs[name] for name in self.inputs]
         if self.checkpoint and torch.is_grad_enabled():
-            out = torch.utils.checkpoint.checkpoint(self.graph, *given, use_reentrant=False)
+            out = torch.utils.checkpoint.checkpoint(
+                self.graph, *given, use_reentrant=False, context_fn=lambda: (contextlib.nullcontext(), self._keeping()))
         else:
             out = self.graph(*given)
         # The runtime detaches outputs in place, which views do not allow. Messages must be contiguous.
         out = tuple(v.clone(memory_format=torch.contiguous_format) if v._is_view() else v.contiguous() for v in out)
         return out[0] if len(out) == 1 else out
+
+    @contextlib.contextmanager
+    def _keeping(self):
+        """While a forward is repeated, buffers such as running means keep what the first one made of them."""
+        before = [b.clone() for b in self.written]
+        try:
+            yield
+        finally:
+            for buffer, value in zip(self.written, before):
+                buffer.data.copy_(value)  # `.data`: autograd has saved the buffer, and would refuse a new version
 
 
 def _in_place(node):
@@ -105,6 +119,9 @@ class Chain:
 
     def __init__(self, module, args, kwargs):
         self.module = module
+        _check_hooks(module)
+        self.given, self.form = pytree.tree_flatten((tuple(args), dict(kwargs)))
+        self.keys = list(kwargs)
         self.exported = _export(module, args, kwargs)
         self._classify()
         self._group(module)
@@ -122,7 +139,9 @@ class Chain:
         self.inputs = [n for n in gm.graph.nodes if n.op == "placeholder"]
         self.input_names = [f"in{i}" for i in range(len(self.inputs))]
         main, self.constant, self.attribute = set(), {}, {}
-        fixed = set()
+        # What is computed from weights and buffers alone is computed anew each time, because both may change.
+        lasting = {id(t) for t in (*self.module.parameters(), *self.module.buffers())}
+        fixed, changing = set(), set()
         self.ops = []
         for node in gm.graph.nodes:
             before = node.all_input_nodes
@@ -133,12 +152,14 @@ class Chain:
                     main.add(node)
                 elif node not in mutated:
                     fixed.add(node)
+                    if id(value) in lasting:
+                        changing.add(node)
             elif node.op in ("call_function", "call_module", "call_method"):
                 effect = _in_place(node) or _random(node)
                 if any(b in main for b in before) or effect:
                     main.add(node)
                     self.ops.append(node)
-                elif all(b in fixed for b in before) and node not in mutated:
+                elif all(b in fixed and b not in changing for b in before) and node not in mutated:
                     fixed.add(node)
             elif node.op == "output":
                 self.result = node
@@ -294,7 +315,7 @@ class Chain:
             else:
                 copies[node] = graph.node_copy(node, lambda n: copies[n])
         graph.output(tuple(copies[n] for n in self.live[last]))
-        return Stage(fx.GraphModule(self.exported, graph), inputs, checkpoint)
+        return Stage(fx.GraphModule(self.exported, graph), inputs, checkpoint, self.buffers(first, last).values())
 
     def _value(self, node):
         """The value of a node that depends on no input."""
@@ -308,8 +329,23 @@ class Chain:
         return self.constant[node]
 
     def keywords(self, args, kwargs):
-        """The model's inputs as keywords of stages."""
-        return dict(zip(self.input_names, pytree.tree_leaves((tuple(args), dict(kwargs)))))
+        """The model's inputs as keywords of stages. Refused: inputs of another form than those that the model was cut for,
+        and other values of what is no tensor, because the graph holds the values."""
+        ordered = {k: kwargs[k] for k in self.keys if k in kwargs} if len(kwargs) == len(self.keys) else kwargs
+        flat, form = pytree.tree_flatten((tuple(args), dict(ordered)))
+        if form != self.form:
+            raise BridgeError(f"the batch has the inputs {_form(args, kwargs)}, the model was cut for "
+                              f"{_form(*pytree.tree_unflatten(self.given, self.form))}",
+                              hint="let all batches have the same inputs (collate_fn)")
+        for node, x, first in zip(self.inputs, flat, self.given):
+            if isinstance(first, torch.Tensor) != isinstance(x, torch.Tensor) or \
+                    not isinstance(x, torch.Tensor) and not (x is first or x == first):
+                raise BridgeError(f"input '{node.name}' is {_shown(x)}, the model was cut for {_shown(first)}",
+                                  hint="give it as a tensor, or set it in the model, whose changes are seen")
+            if isinstance(x, torch.Tensor) and x.dtype != first.dtype:
+                raise BridgeError(f"input '{node.name}' is of {x.dtype}, the model was cut for {first.dtype}",
+                                  hint="let all batches have one dtype (collate_fn)")
+        return dict(zip(self.input_names, flat))
 
     def output(self, values):
         flat = [values] if isinstance(values, torch.Tensor) else list(values)
@@ -330,12 +366,11 @@ class Chain:
         return found
 
     def buffers(self, first, last):
-        """{name: buffer} that items [first, last) write, such as running means."""
+        """{name: buffer} that operators of items [first, last) read and may write, as batch_norm does its running means."""
         names = {id(b): n for n, b in self.module.named_buffers()}
         return {names[id(self.attribute[a])]: self.attribute[a] for item in self.items[first:last]
                 for node in self.ops[item.first:item.last] for a in node.all_input_nodes
-                if a in self.attribute and a not in self.fixed
-                and id(self.attribute[a]) in names}
+                if a in self.attribute and id(self.attribute[a]) in names}
 
     def frozen_items(self, plan):
         frozen = plan.get("frozen_layers", 0)
@@ -382,16 +417,64 @@ def _export(module, args, kwargs):
         config = getattr(part, "config", None)
         if getattr(config, "use_cache", None):
             config.use_cache = False
+    own = []
     try:
-        exported = torch.export.export(module, tuple(args), dict(kwargs), strict=False)
+        # Autocast is the step's: the graph has the model's operators, and they are cast as they run.
+        with _own_functions(own), torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+            exported = torch.export.export(module, tuple(args), dict(kwargs), strict=False)
     except Exception as error:
         why = _why(error)
         hint = "use torch.where or torch.cond in place of `if`" if "control flow" in why else ""
         raise BridgeError(why, hint=hint) from error
+    if own:
+        raise BridgeError(f"cannot cut the model: its autograd.Function '{own[0]}' has a backward of its own, which the graph "
+                          "of operators lacks", hint="write it with tensor operations, such as x + (f(x) - x).detach(), or "
+                          "as torch.library.custom_op with register_autograd")
     try:
         return exported.module(check_guards=False)
     except TypeError:
         return exported.module()
+
+
+@contextlib.contextmanager
+def _own_functions(found):
+    """Names of the model's own autograd.Functions that are applied meanwhile. An export keeps their forward only."""
+    kind = torch.autograd.Function
+    before = vars(kind).get("apply")
+
+    def apply(cls, *args, **kwargs):
+        if not cls.__module__.startswith("torch."):
+            found.append(cls.__name__)
+        original = before.__get__(None, cls) if before else super(kind, cls).apply
+        return original(*args, **kwargs)
+    kind.apply = classmethod(apply)
+    try:
+        yield
+    finally:
+        if before:
+            kind.apply = before
+        else:
+            del kind.apply
+
+
+def _check_hooks(module):
+    """Refuse hooks on gradients: modules' would never run, and those of weights would see a micro-batch's part of them."""
+    for name, part in module.named_modules():
+        if part._backward_hooks or part._backward_pre_hooks:
+            raise BridgeError(f"module '{name}' has a backward hook, which stages do not run",
+                              hint="remove it")
+    for name, p in module.named_parameters():
+        if p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None):
+            raise BridgeError(f"weight '{name}' has a hook on its gradient, which would see a part of it in each micro-batch",
+                              hint="remove it; train.clip_norm clips")
+
+
+def _shown(x):
+    return f"a tensor of {x.dtype}" if isinstance(x, torch.Tensor) else repr(x)[:60]
+
+
+def _form(args, kwargs):
+    return ", ".join([str(len(args))] * bool(args) + list(kwargs)) or "none"
 
 
 def _why(error):

@@ -28,7 +28,7 @@ from .errors import BridgeError
 from .feed import Feed
 from .layout import Layout
 from .library import Job
-from .losses import as_sum, evaluating, first_tensor, loss_for, modes_of
+from .losses import as_sum, evaluating, first_tensor, loss_for, mixes_samples, modes_of, pieces
 
 LEAST_BLOCKS = 8  # micro-batches of a probe, for the error of their mean
 
@@ -78,6 +78,7 @@ class Elastic:
         self.device = open_device(device) if dist.is_initialized() else start(open_device(device))
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.model, self.optimizer = model.to(self.device), optimizer
+        self.behind, self.cast, self.guards = False, None, []
         self.feed, self.probe, self.rate = Feed(loader, shuffle), probe, rate
         self.names = {id(p): n for n, p in model.named_parameters()}
         self.params = dict(model.named_parameters())
@@ -93,16 +94,37 @@ class Elastic:
         self.samples = self.lagged = None
         self.noted = False
         self._open(job, overrides)
+        if self.rank == 0:  # what the optimizer has from an earlier run goes to the ranks that train a weight
+            self.kept = {self.names[id(p)]: {k: v.cpu() if isinstance(v, torch.Tensor) else v for k, v in s.items()}
+                         for p, s in optimizer.state.items()}
         self.gets_all, self.loss = self._told(lambda: loss_for(self.model, self._to_device(self.feed.batch_of(4)), loss)) \
             if loss is None else (False, loss)
+        self._told(self._check_samples)
+        self._guard()
         self.sums, self.summed = torch.zeros(self.layers, device=self.device), 0
         self.window_steps, self.window_rate = 0, 0.0
 
     def __enter__(self):
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, kind, *error):
+        if kind is None and self.behind:
+            self.sync()
         self.close()
+
+    def _check_samples(self):
+        four = self._split(self.feed.batch_of(4))[:2]
+        if mixes_samples(self.model, four, pieces(four, 2, 2)[0]):
+            raise BridgeError("the model's output for a sample depends on the other samples of its batch, and each "
+                              "micro-batch is a batch of its own", hint="let it depend on that sample alone")
+
+    def _guard(self):
+        """Refuse to read a model whose weights are behind on this rank, because other ranks train some of them."""
+        def check(module, *_, **__):
+            if self.behind and module is self.model:
+                raise BridgeError(f"this rank's weights are behind those of step {self.count}, because other ranks train some "
+                                  "of them", hint="call run.sync() on all ranks first; run.state_dict() does")
+        self.guards = [self.model.register_forward_pre_hook(check), self.model.register_state_dict_pre_hook(check)]
 
     # ---- the brain, on rank 0 ----------------------------------------------------------------
 
@@ -145,7 +167,7 @@ class Elastic:
 
     def _send_model(self):
         """Rank 0's weights to all ranks, so that all begin equal."""
-        state = {k: v for k, v in self.model.state_dict().items() if isinstance(v, torch.Tensor)}
+        state = {**self.params, **dict(self.model.named_buffers())}
         for name, value in send_tensors(state if self.rank == 0 else {}, 0, self.device).items():
             with torch.no_grad():
                 state[name].copy_(value)
@@ -166,10 +188,15 @@ class Elastic:
     def _chain(self, size):
         """The model cut for micro-batches of `size` samples, in the modes that its modules are in."""
         if self.modes != modes_of(self.model):
-            self.chains, self.modes = {}, modes_of(self.model)
+            self.chains, self.cache = {}, None
         if size not in self.chains:
             args, kwargs, _ = self._split(self.feed.batch_of(size))
-            chain = chain_of(self.model, args, kwargs)
+            behind, self.behind = self.behind, False  # an export runs no numbers
+            try:
+                chain = chain_of(self.model, args, kwargs)
+            finally:
+                self.behind = behind
+            self.modes = modes_of(self.model)
             if len(chain.items) != self.items or chain.num_layers != self.layers:
                 raise BridgeError(f"the job's model has {self.items} items and {self.layers} layers"
                                   f", this one {len(chain.items)} and {chain.num_layers}", code=1,
@@ -213,7 +240,8 @@ class Elastic:
                              for n in chain.buffers(i, i + 1)}
         for group, names in zip(self.optimizer.param_groups, self.group_names):
             group["params"] = [self.params[n] for n in names if n in layout.weights]
-        self.layout, self.frozen = layout, frozen
+        self.layout, self.frozen, self.cast = layout, frozen, None
+        self.behind = False  # _move() has brought all weights here
         if frozen != (self.cache[0] if self.cache else 0) or not cached:
             self.cache = None
         if cached and not self.cache:
@@ -277,6 +305,7 @@ class Elastic:
         """Bring `model` on every rank up to date. Collective."""
         for source in sorted(set(self.owner.values()) | set(self.buffer_owner.values())):
             self._sync_from(source)
+        self.behind = False
 
     # ---- the frozen prefix -------------------------------------------------------------------
 
@@ -311,7 +340,7 @@ class Elastic:
                 break
             first = self.position + (self.layout.replica or 0) * size
             rows = [order[first + i * size * replicas:][:size] for i in range(steps)]
-            for row, batch in zip(rows, self.feed.batches(rows)):
+            for row, batch in zip(rows, self.feed.batches(rows, int(self.job["train"]["seed"]) * 1000003 + self.epoch)):
                 self.samples = row
                 before = self.count
                 yield batch
@@ -324,6 +353,7 @@ class Elastic:
 
     def step(self, batch):
         """Forward, backward and update. The loss of the whole batch on the ranks with the last stage, else None."""
+        self._look_again()
         args, kwargs, target = self._split(batch)
         more = {"samples": torch.tensor(self.samples)} if self.cache else {}
         loss = self.layout.forward_backward(args, kwargs, target, step=self.count, ramp=self._ramp(), **more)
@@ -334,10 +364,29 @@ class Elastic:
         self.window_rate += self.optimizer.param_groups[0]["lr"]
         self.window_steps += 1
         self.optimizer.step()
+        for p in self.params.values():  # also of weights that the optimizer does not have
+            p.grad = None
         self.optimizer.zero_grad()
+        torch.clear_autocast_cache()  # it holds the weights before the update, where autocast goes around the loop
         self.count += 1
         self.position += self.layout.plan["batch"] * self.layout.replicas
+        self.behind = self.layout.length > 1 or self.layout.length * self.layout.replicas < self.world
         return loss
+
+    def _look_again(self):
+        """Before a step: cut the model anew if it has changed since, and refuse what the step would not take into account."""
+        kind = self.device.type
+        cast = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind)
+        if cast == torch.float16:
+            raise BridgeError("autocast to float16 needs a scaled loss, which step() does not have",
+                              hint="autocast to torch.bfloat16")
+        if any(p.grad is not None and bool(p.grad.any()) for p in self.params.values()):
+            raise BridgeError("a weight has a gradient from before the step, which computes all gradients itself",
+                              hint="make what it came from a part of loss(output, target)")
+        if self.modes != modes_of(self.model) or self.cast not in (None, cast):
+            plan = self.layout.plan
+            self._change(plan, self.frozen, plan["frozen"] == "cached" and self._wants_cache(self.frozen))
+        self.cast = cast
 
     def _ramp(self):
         """Of the shares, by libelapse on rank 0."""
@@ -470,12 +519,16 @@ class Elastic:
         calls = [self.calls]
         dist.broadcast_object_list(calls, 0)
         return {"model": {n: v.detach().clone() for n, v in self.model.state_dict().items()},
-                "optimizer": state,
+                "optimizer": state, "groups": self._groups(),
                 "elapse": {"calls": calls[0], "epoch": self.epoch, "position": self.position,
                            "step": self.count, "turn": self.turn, "frozen": self.frozen,
                            "layers": self.layers, "decisions": self.decisions,
                            "lagged": self.lagged, "window": (self.window_steps, self.window_rate),
                            "norms": self._whole_sums(), "summed": self.summed, "order": self.feed.drawn}}
+
+    def _groups(self):
+        """Learning rates and other settings of the optimizer's groups."""
+        return [{k: v for k, v in g.items() if k != "params"} for g in self.optimizer.param_groups]
 
     def _whole_sums(self):
         sums = self.sums.clone()
@@ -488,6 +541,12 @@ class Elastic:
         if told["layers"] != self.layers:
             raise BridgeError(f"the checkpoint is of {told['layers']} layers, the job has "
                               f"{self.layers}")
+        groups = state.get("groups", self._groups())
+        if len(groups) != len(self.optimizer.param_groups):
+            raise BridgeError(f"the checkpoint's optimizer has {len(groups)} groups of weights, this one "
+                              f"{len(self.optimizer.param_groups)}")
+        for group, found in zip(self.optimizer.param_groups, groups):
+            group.update(found)
         self.model.load_state_dict(state["model"])
         self.kept = dict(state["optimizer"]) if self.rank == 0 else {}
         self.epoch, self.position, self.count = told["epoch"], told["position"], told["step"]
@@ -511,6 +570,9 @@ class Elastic:
         if self.brain:
             self.brain.close()
             self.brain = None
+        if not self.behind:
+            for guard in self.guards:
+                guard.remove()
         self.layout = None
 
 

@@ -2,7 +2,9 @@
 
 Used: the data set, the sampler, collate_fn, drop_last, and how workers run. Every rank gets the order that rank 0 draws.
 Refused by name: what would decide which samples share a step."""
+import contextlib
 import itertools
+import random
 import sys
 
 import torch
@@ -103,7 +105,33 @@ class Feed:
         if num - position == rest and dist.get_rank() == 0:
             print(f"elapse_torch: with steps of {step} samples, the last {rest} of this epoch are left out", file=sys.stderr)
 
-    def batches(self, rows):
-        """The batch of each row of sample numbers."""
+    def batches(self, rows, seed):
+        """The batch of each row of sample numbers. What the data set and collate_fn draw (a crop, masked words) depends on
+        `seed` and the row, so that all ranks of a pipeline have one batch: the first one needs its inputs, the last
+        one its targets."""
         given = {name: getattr(self.loader, name) for name in WORKERS}
-        return DataLoader(self.data, batch_sampler=rows, collate_fn=self.collate, **given)
+        draw = torch.Generator().manual_seed(hash((seed, tuple(rows[0]))) % (1 << 63))
+        with drawing(hash((seed, -1)) % (1 << 63)):
+            found = iter(DataLoader(self.data, batch_sampler=rows, collate_fn=self.collate, generator=draw, **given))
+        for row in rows:
+            with drawing(hash((seed, tuple(row))) % (1 << 63)):
+                batch = next(found)
+            yield batch
+
+
+@contextlib.contextmanager
+def drawing(seed):
+    """The generators of torch, random and NumPy begin at a seed, and afterwards go on from where they were."""
+    numpy = sys.modules.get("numpy")
+    kept = torch.get_rng_state(), random.getstate(), numpy and numpy.random.get_state()
+    torch.default_generator.manual_seed(seed)
+    random.seed(seed)
+    if numpy:
+        numpy.random.seed(seed % (1 << 32))
+    try:
+        yield
+    finally:
+        torch.set_rng_state(kept[0])
+        random.setstate(kept[1])
+        if numpy:
+            numpy.random.set_state(kept[2])

@@ -69,6 +69,21 @@ def group_of(ranks):
     return GROUPS[key]
 
 
+def digest(tree):
+    """A number by which ranks see whether they have one batch: of at most 4096 values of each tensor, exact."""
+    total = 0
+    for x in torch.utils._pytree.tree_leaves(tree):
+        if isinstance(x, torch.Tensor) and x.numel():
+            x = x.detach().reshape(-1)[::max(1, x.numel() // 4096)].contiguous()
+            if x.dtype.is_floating_point:
+                x = x.double().view(torch.int64)
+            elif x.dtype.is_complex:
+                continue
+            weights = torch.arange(1, len(x) + 1, device=x.device) * 2654435761 + 1
+            total = (total * 31 + int((x.long() * weights).sum())) % (1 << 40)
+    return float(total)
+
+
 class Prefixed(nn.Module):
     """The first stage after frozen items. prefix(inputs) gives what they put out."""
 
@@ -240,6 +255,7 @@ class Layout:
         self._check_shapes(keywords)
         keywords.update(more)
         count, last = self.plan["microbatches"], len(self.plan["cut"]) - 1 in self.stages
+        self.digest = digest((args, kwargs, target))
         self.loss.begin(target if last else None)
         if isinstance(self.schedule, Whole):
             self.schedule.step([(op, int(m)) for _, op, m in self.rows[0]], count, keywords)
@@ -281,15 +297,23 @@ class Layout:
     def _agree(self):
         """(loss, count) of the whole batch, on all ranks of the plan."""
         mine, failed = self.loss.end()
-        rows = [mine + [float(failed is not None)]]
+        rows = [mine + [float(failed is not None), self.digest]]
+        # (sum, count, labels ..., failed, digest): the last two are not of the loss.
         if self.used is not None:
             found = [torch.zeros(len(rows[0]), dtype=torch.float64) for _ in range(self.replicas * self.length)]
             dist.all_gather(found, torch.tensor(rows[0], dtype=torch.float64), group=self.used)
             rows = [f.tolist() for f in found]
-            if any(r[-1] for r in rows):
+            if any(r[-2] for r in rows):
                 every = [None] * len(rows)
                 dist.all_gather_object(every, failed and (str(failed), failed.hint), group=self.used)
-                failed = BridgeError(*next(e for e in every if e)[:1], hint=next(e for e in every if e)[1])
+                text, hint = next(e for e in every if e)
+                told = BridgeError(text, hint=hint)
+                told.__cause__, failed = failed and failed.__cause__, told
+            ranks = sorted(d for row in self.plan["devices"] for d in row)
+            for row in self.plan["devices"]:
+                if not failed and len({rows[ranks.index(d)][-1] for d in row}) > 1:
+                    failed = BridgeError("the ranks of one pipeline have different batches", hint="draw by the generators of "
+                                         "torch, random or numpy, in the data set or collate_fn, and not in the loop")
         if failed:
             raise failed
         return whole_batch(rows)

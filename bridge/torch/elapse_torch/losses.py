@@ -29,9 +29,22 @@ def default_loss(output, target):
     if target is None:
         return out.float().square().sum(), out.numel()
     if target.dtype.is_floating_point:
+        if out.shape != target.shape:
+            _refuse_shapes(out, target, "a mean square error wants one shape")
         return torch.nn.functional.mse_loss(out, target, reduction="sum"), target.numel()
-    return (torch.nn.functional.cross_entropy(out.reshape(-1, out.shape[-1]).float(), target.reshape(-1),
-                                              ignore_index=IGNORED, reduction="sum"), counted(target))
+    last, second = out.shape[:-1] == target.shape, out.ndim > 2 and (out.shape[0], *out.shape[2:]) == tuple(target.shape)
+    if out.ndim < 2 or (last and second) or out.numel() != out.shape[1 if second else -1] * target.numel():
+        _refuse_shapes(out, target, "which dimension holds the classes is not clear")
+    if out.shape[1 if second else -1] < 2:
+        _refuse_shapes(out, target, "there is one class, whose cross entropy is 0")
+    if not second:
+        out, target = out.reshape(-1, out.shape[-1]), target.reshape(-1)
+    return (torch.nn.functional.cross_entropy(out.float(), target, ignore_index=IGNORED, reduction="sum"), counted(target))
+
+
+def _refuse_shapes(out, target, why):
+    raise BridgeError(f"outputs of shape {tuple(out.shape)} and targets of shape {tuple(target.shape)}: {why}",
+                      hint="give loss=, a function loss(output, target) that returns (sum, count)")
 
 
 def counted(target):
@@ -95,10 +108,11 @@ class StepLoss:
         self.loss, self.output, self.base = loss, output, plan["batch"]
         self.size, self.parts = plan["microbatch_size"], plan["microbatches"]
         self.alone = self.parts * plan["replicas"] == 1
-        self.scale = 0.0
+        self.scale, self.steps = 0.0, 0
 
     def begin(self, target):
         self.targets = pieces(target, self.size, self.parts)
+        self.steps += 1
         self._clear()
 
     def _clear(self):
@@ -115,11 +129,49 @@ class StepLoss:
             total, count, mean = as_sum(self.loss(out, target), self.size)
             if mean and not self.alone:
                 self._check_mean(out, target, total.detach() / self.size)
-        except BridgeError as error:  # the other ranks are told at the end of the step
+            elif not mean and self.steps == 1:
+                self._check_sum(out, target, total.detach(), count)
+        except Exception as error:  # the other ranks are told at the end of the step
+            if not isinstance(error, BridgeError):
+                text = (str(error) or "no message").splitlines()[0]
+                told = BridgeError(f"loss(output, target) failed: {type(error).__name__}: {text}")
+                told.__cause__, error = error, told
             self.failed = self.failed or error
             total, count = first_tensor(out).float().sum() * 0, 1
         self.rows[index] = total.detach(), count
         return total / self.base
+
+    def _check_sum(self, out, target, total, count):
+        """Whether (sum, count) of two micro-batches at once are those of each, added; of one micro-batch, of its halves.
+        (mean, count) and (loss, accuracy) are not, nor is a loss that compares samples with each other."""
+        out = pytree.tree_map(lambda x: x.detach() if isinstance(x, torch.Tensor) else x, out)
+        with torch.no_grad():
+            if self.parts > 1:
+                before, self.before = self.before, (out, target, total, count)
+                if not before:
+                    return
+                whole = joined([(before[0], before[1]), (out, target)], [self.size] * 2)
+                parts = [before[2:], (total, count)]
+            elif self.size > 1:
+                whole = (out, target)
+                parts = [as_sum(self.loss(*half), 1)[:2] for half in self._halves(out, target)]
+            else:
+                return
+            if whole is None:
+                return
+            (a, n, _), (again, _, _) = (as_sum(self.loss(*whole), 1) for _ in range(2))
+            if float(a) != float(again):  # it draws numbers
+                return
+        self.apart.append((a, sum(p[0] for p in parts)))
+        if abs(n - sum(p[1] for p in parts)) > 1e-5 * abs(n) + 1e-6:
+            self.failed = self.failed or BridgeError(
+                f"loss(output, target) returned a count of {n:g} for two parts of a batch at once, and "
+                f"{' and '.join(f'{p[1]:g}' for p in parts)} for each", hint=CURE)
+
+    def _halves(self, out, target):
+        first = self.size // 2
+        return [pytree.tree_map(lambda x: x[a:b] if isinstance(x, torch.Tensor) and x.ndim else x, (out, target))
+                for a, b in ((0, first), (first, self.size))]
 
     def _check_mean(self, out, target, mean):
         """Whether the loss of two micro-batches at once is the mean of the losses of each; with one micro-batch a
@@ -137,9 +189,7 @@ class StepLoss:
                 self.apart.append((self.loss(*two), (before[2] + mean) / 2))
                 self.proved |= self.labels[-1] != self.labels[-2]
             elif self.size > 1:
-                first = self.size // 2
-                halves = [pytree.tree_map(lambda x: x[a:b] if isinstance(x, torch.Tensor) and x.ndim else x, (out, target))
-                          for a, b in ((0, first), (first, self.size))]
+                first, halves = self.size // 2, self._halves(out, target)
                 rows = [self.loss(*half) for half in halves]
                 self.apart.append((mean, (rows[0] * first + rows[1] * (self.size - first)) / self.size))
                 self.proved = counted(halves[0][1]) != counted(halves[1][1])
@@ -154,8 +204,9 @@ class StepLoss:
             eps = torch.finfo(together.dtype).eps if together.dtype.is_floating_point else 0
             self.scale = max(self.scale, abs(a) if math.isfinite(a) else 0)
             if not abs(a - b) <= max(2e-5, 4 * eps) * self.scale + 1e-6:
+                what, of = ("mean over samples", "mean") if self.labels else ("sum over samples", "sum")
                 self.failed = self.failed or BridgeError(
-                    f"the loss is not a mean over samples: of two parts of a batch at once it is {a:.6g}, the mean of the "
+                    f"the loss is not a {what}: of two parts of a batch at once it is {a:.6g}, the {of} of the "
                     f"parts is {b:.6g}", hint=CURE)
         labels = [n for n in self.labels if n is not None]
         return [total, count, min(labels, default=math.inf), max(labels, default=-math.inf), float(self.proved)], self.failed
@@ -185,7 +236,24 @@ def evaluating(model):
 
 
 def modes_of(model):
-    return [m.training for m in model.modules()]
+    """What a graph of the model holds fast, to see whether it has changed: numbers, words and modes of the modules, which
+    weights are trained, and which tensors its buffers are."""
+    kept = (bool, int, float, str, type(None))
+    return ([{k: v for k, v in vars(m).items() if type(v) in kept} for m in model.modules()],
+            [(id(p), p.requires_grad) for p in model.parameters()], [id(b) for b in model.buffers()])
+
+
+def mixes_samples(model, batch, half):
+    """Whether the output for a sample depends on the others, of a batch (args, kwargs) of 4 samples and its first 2."""
+    try:
+        with torch.no_grad(), evaluating(model):
+            whole, again, part = (first_tensor(model(*a, **k)) for a, k in (batch, batch, half))
+    except Exception:  # the export finds it again and names the place
+        return False
+    if whole.ndim == 0 or len(whole) != 4 or len(part) != 2 or not whole.dtype.is_floating_point or not torch.equal(whole, again):
+        return False
+    apart = (whole[:2].double() - part.double()).abs().max()
+    return bool(apart > max(1e-3, 8 * torch.finfo(whole.dtype).eps) * whole.double().abs().max())
 
 
 def takes(model, inputs):

@@ -206,6 +206,7 @@ def make_batch(samples):
 def mean_of_means(found, samples):
     return found[0] / found[1] * samples, samples, False
 losses.as_sum = mean_of_means
+losses.StepLoss._check_sum = lambda *_: None  # the step would refuse it before
 EOT
 plan "$tmp/plan-one.json" pipeline.num_stages=1 pipeline.num_replicas=1 pipeline.num_microbatches=4
 alone -m elapse_torch run "$tmp/means.py" "$tmp/plan-one.json" --check --steps 1 --out "$tmp/out-means.json" >/dev/null 2>&1
@@ -264,6 +265,10 @@ started 2 bridge/torch/tests/losses.py "$tmp" >"$tmp/losses" 2>"$tmp/losses.err"
 expect "losses and loaders" 0 '^ok loader: batches of several shapes' cat "$tmp/losses"
 sed -n 's/^not ok /not ok - /p' "$tmp/losses"
 ! grep -q '^not ok' "$tmp/losses" || failed=1
+started 2 bridge/torch/tests/loops.py "$tmp" >"$tmp/loops" 2>"$tmp/loops.err" || sed 's/^/# /' "$tmp/loops.err"
+expect "users' loops beside plain PyTorch" 0 "^ok a checkpoint's learning rate" cat "$tmp/loops"
+sed -n 's/^not ok /not ok - /p' "$tmp/loops"
+! grep -q '^not ok' "$tmp/loops" || failed=1
 elastic=(bridge/torch/tests/elastic.py "$tmp/mlp/job.json" --set train.epochs=5 --set pipeline.num_microbatches=2)
 table="--set freeze.policy=table --set freeze.table=[0,1,3,1]"
 expect "the plan changes" 0 '^equal' started 2 "${elastic[@]}" \
