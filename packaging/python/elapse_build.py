@@ -24,7 +24,7 @@ def metadata():
     with open(os.path.join(ROOT, "docs", "python.md")) as file:
         text = file.read()
     return (f"Metadata-Version: 2.1\nName: elapse\nVersion: {version()}\nSummary: Plan and predict pipeline training of transformers\n"
-            "License: MIT\nRequires-Python: >=3.9\nProvides-Extra: torch\nRequires-Dist: elapse-torch; extra == 'torch'\n"
+            "License: MIT\nRequires-Python: >=3.9\n"
             f"Description-Content-Type: text/markdown\n\n{text}")
 
 

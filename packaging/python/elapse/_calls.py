@@ -2,10 +2,10 @@
 import json
 import os
 import tempfile
-from typing import Any, Dict, Iterable, List, Optional, Union
+from typing import Any, Dict, Iterable, List, Literal, Optional, Union, overload
 
 from ._answers import Calibration, Device, Epoch, Freezing, Plan, Run, Schedule, Step, pick, read_ops
-from ._program import ask, ask_lines, sets
+from ._program import ask, ask_lines, sets, word
 
 Settings = Optional[Dict[str, Any]]
 
@@ -41,7 +41,7 @@ def sweep(key: str, values: Iterable[Any], model: Optional[str] = None, cluster:
           batch: Optional[int] = None, seq: Optional[int] = None, dtype: Optional[str] = None,
           settings: Settings = None) -> List[Dict[str, Any]]:
     """A plan for each value of a job key. Rows are flat dicts, which pandas.DataFrame() takes."""
-    axis = f"{key}={','.join(map(str, values))}"
+    axis = f"{key}={','.join(map(word, values))}"
     return ask_lines("plan", *_job(job, model, cluster, batch, seq, dtype, settings), "--sweep", axis)
 
 
@@ -51,6 +51,18 @@ def _step(words: List[Any], folder: str) -> Step:
     with open(ops) as file:
         return pick(Step, data, data=data, ops=read_ops(file.read()),
                     devices=[pick(Device, device) for device in data["devices"]])
+
+
+@overload
+def simulate(plan: Plan, *, settings: Settings = None, **options: Any) -> Step: ...
+@overload
+def simulate(plan: Optional[str] = None, *, job: str, step: Literal[True], settings: Settings = None, **options: Any) -> Step: ...
+@overload
+def simulate(plan: Optional[str] = None, *, job: str, step: Optional[Literal[False]] = None, settings: Settings = None,
+             **options: Any) -> Run: ...
+@overload
+def simulate(plan: Optional[str] = None, *, job: None = None, step: Optional[bool] = None, settings: Settings = None,
+             **options: Any) -> Step: ...
 
 
 def simulate(plan: Union[Plan, str, None] = None, *, job: Optional[str] = None, step: Optional[bool] = None, settings: Settings = None,

@@ -66,12 +66,15 @@ def ask_lines(*words: Any) -> List[Dict[str, Any]]:
     return [json.loads(line) for line in run(*words, "--json").splitlines() if line]
 
 
+def word(value: Any) -> str:
+    """A value of a job key as the command line has it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return json.dumps(value) if isinstance(value, (dict, list)) else str(value)
+
+
 def sets(settings: Dict[str, Any]) -> Sequence[str]:
     """Job keys as --set."""
-    def word(value: Any) -> str:
-        if isinstance(value, bool):
-            return "true" if value else "false"
-        return json.dumps(value) if isinstance(value, (dict, list)) else str(value)
     return [part for key, value in settings.items() for part in ("--set", f"{key}={word(value)}")]
 
 
