@@ -35,7 +35,7 @@ const struct textbook *textbook_list(int *num)
     return textbooks;
 }
 
-/* Lengths of pipelines that are timed: the shortest one whose weights fit, and this many doublings. */
+/* Lengths of pipelines that are timed: the shortest one whose weights fit, and at most this many doublings. */
 #define DOUBLINGS 4
 /* Longer op lists are not timed, but for the first plan: that takes some milliseconds. */
 #define TEXTBOOK_OPS ((int64_t)1 << 17)
@@ -52,7 +52,7 @@ struct lists {
     enum schedule_kind kind;
     int chunks;
 };
-enum { MOST_LISTS = 5 };
+enum { MOST_LISTS = 4 };
 
 static void add_list(const struct search *search, int num_ranks, int blocks,
                      enum schedule_kind kind, int chunks, struct lists *lists, int *n)
@@ -75,8 +75,6 @@ static int lists_of(const struct search *search, const struct node *node, struct
         add_list(search, num_ranks, blocks, SCHEDULE_INTERLEAVED, chunks, lists, &n);
     if (num_ranks > 1 && num_ranks <= 16)
         add_list(search, num_ranks, blocks, SCHEDULE_ZB_V, 2, lists, &n);
-    if (num_ranks > 1 && num_ranks <= 16 && search->problem->layout.expert > 1) /* DeepSeek-V3's */
-        add_list(search, num_ranks, blocks, SCHEDULE_DUALPIPE_V, 2, lists, &n);
     if (n == 0) { /* the job asks for others: take the first one */
         const enum schedule_kind kind = (enum schedule_kind)__builtin_ctz(allowed);
         add_list(search, num_ranks, blocks, kind, schedule_chunks(kind, given == AUTO ? 0 : given),
@@ -174,7 +172,7 @@ static enum status time_counts(struct search *search, struct node node)
             node.schedule = lists[l].kind;
             node.chunks = lists[l].chunks;
             if (search_allows_count(search, &node))
-                rc = time_modes(search, node, node.schedule == SCHEDULE_DUALPIPE_V);
+                rc = time_modes(search, node, false);
         }
     }
     return rc;
@@ -215,7 +213,7 @@ enum status search_textbook(struct search *search)
 {
     const int given = search->options->num_ranks, node = groups_of_node(search);
     const struct layout *layout = &search->problem->layout;
-    const bool alone = layout->shard >= SHARD_GRADIENTS && layout->expert <= 1;
+    const int most = layout->shard < SHARD_GRADIENTS ? DOUBLINGS : layout->expert > 1 ? 2 : 0;
     enum status rc = OK;
     int lengths = 0;
     for (int K = given != AUTO ? given : 1; K <= search->num_lengths && rc == OK; K *= 2) {
@@ -225,7 +223,7 @@ enum status search_textbook(struct search *search)
                 THEN(time_length(search, K, node));
             lengths++;
         }
-        if (given != AUTO || alone || lengths > DOUBLINGS)
+        if (given != AUTO || lengths > most)
             break;
     }
     return rc;
