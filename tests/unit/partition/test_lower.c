@@ -561,6 +561,39 @@ static void workload_build__keeps_a_copy_of_a_tied_table_where_its_owner_is_not(
     }
 }
 
+/* Under freeze.head alone a plan with a frozen prefix is that of the model whose head has the table. */
+static void workload_build__takes_the_model_of_its_frozen_layers(void **state)
+{
+    (void)state;
+    uint64_t seed = 61;
+    for (int frozen = 0; frozen < 2; frozen++) {
+        struct plan_case c = {0};
+        struct err err = {0};
+        int64_t optim[3];
+        do {
+            plan_case_clear(&c);
+            plan_case_random(&c, &seed, 2, 3);
+        } while (c.plan.num_stages != 2 || c.plan.optim_bytes_per_param == 0 ||
+                 (c.plan.frozen == FROZEN_SPREAD) != (frozen == 1) ||
+                 (frozen == 0 && c.plan.frozen != FROZEN_NONE));
+        c.model.items[c.model.num_items - 1].tied_params = 1000;
+        for (int i = 0; i < 3; i++) { /* shared, alone, and with a table from the start */
+            if (i == 1)
+                assert_int_equal(model_let_head_go_on(&c.model, &err), OK);
+            if (i == 2) {
+                model_drop_untied(&c.model);
+                model_untie(&c.model);
+            }
+            case_must(plan_case_lower(&c, &err), &err);
+            optim[i] = c.workload.stages[1].optim_bytes;
+        }
+        assert_int_equal(optim[1], optim[frozen ? 2 : 0]);
+        assert_int_equal(optim[2] - optim[0], frozen ? 1000 * c.plan.optim_bytes_per_param
+                                                     : 0); /* a copy has state, too */
+        plan_case_clear(&c);
+    }
+}
+
 static void workload_build__waits_with_the_norm_for_the_slowest_replica(void **state)
 {
     (void)state;
@@ -790,6 +823,7 @@ int main(void)
         cmocka_unit_test(plan_lower__takes_a_custom_list_and_its_ranks),
         cmocka_unit_test(plan_lower__refuses_a_custom_list_that_is_wrong),
         cmocka_unit_test(workload_build__keeps_a_copy_of_a_tied_table_where_its_owner_is_not),
+        cmocka_unit_test(workload_build__takes_the_model_of_its_frozen_layers),
         cmocka_unit_test(workload_build__waits_with_the_norm_for_the_slowest_replica),
         cmocka_unit_test(workload_build__refuses_sums_that_overflow),
         cmocka_unit_test(schedule_memory__counts_the_work_space_of_passes),

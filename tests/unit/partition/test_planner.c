@@ -1313,6 +1313,13 @@ static void planner_from_job__translates_every_choice(void **state)
     assert_int_equal(options.num_ranks, AUTO);
     assert_int_equal(problem.optim_bytes_per_param, 4);
     assert_false(problem.clip || options.equal_microbatches);
+    struct model alone = {0};
+    job.model.untied = &alone; /* freeze.head alone: the model of a frozen prefix */
+    for (int frozen = 0; frozen < 2; frozen++) {
+        planner_from_job(&job, &setting, frozen, &problem, &options);
+        assert_ptr_equal(problem.setting.model, frozen ? &alone : &job.model);
+    }
+    job.model.untied = NULL;
     job.train.reduction = REDUCTION_CANONICAL;
     job.pipeline.schedule_auto = false;
     job.pipeline.schedule = SCHEDULE_ZB_V;

@@ -816,6 +816,8 @@ static void model_load__reads_a_head_with_a_table_of_its_own(void **state)
             assert_int_equal(model_load(file_with("config.json", text), &model[own], NULL), OK);
         }
         assert_true(model[0].tied_head && !model[1].tied_head);
+        assert_false(
+            model[1].was_tied); /* by its file it never was: its head has an update of its own */
         assert_int_equal(model_total_params(&model[1]), model_total_params(&model[0]) + tables[i]);
         model_clear(&model[0]);
         model_clear(&model[1]);
