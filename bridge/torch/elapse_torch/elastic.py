@@ -154,6 +154,10 @@ class Elastic:
                 raise BridgeError(f"the job has {self.brain.info.num_devices} devices, torchrun "
                                   f"started {self.world} ranks", code=3,
                                   hint=f"torchrun --nproc-per-node {self.brain.info.num_devices}")
+            shard = self.brain.json["pipeline"].get("shard") or "none"
+            if shard != "none":
+                raise BridgeError(f"the job has pipeline.shard={shard}, and Elastic's optimizer holds whole weights", code=1,
+                                  hint="set pipeline.shard=none")
             if found.uses_evidence and not self.probe:
                 raise BridgeError("policy 'safe' measures on samples that are held out",
                                   hint="give Elastic probe=DATASET")

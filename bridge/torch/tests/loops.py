@@ -168,7 +168,8 @@ def both(model, layout, data=numbers, loss=None, optim=adam, change=None, before
         before(whole, optimizer)
     schedule, want = rate and rate(optimizer), []
     for several in batches:
-        want.append(plain_step(whole, optimizer, several, entropy_sum, clip, parts))
+        with around():
+            want.append(plain_step(whole, optimizer, several, entropy_sum, clip, parts))
         if schedule:
             schedule.step()
         if change:
@@ -197,11 +198,11 @@ def equal(name, *args, **more):
             tell(name, False, f"refused: {error}")
 
 
-def refused(name, word, *args, **more):
+def refused(name, word, *args, layout=PAIR, **more):
     if ONLY and name not in ONLY:
         return
     try:
-        both(args[0], PAIR, **more)
+        both(args[0], layout, **more)
     except BridgeError as error:
         return tell(name, word in str(error), str(error))
     tell(name, False, "was not refused")
@@ -270,8 +271,13 @@ def main():
     equal("words that are hidden at random", Words, data=words, collate=masked, pair=True)
     equal("no gradient", lambda: Net(body=lambda self, layer, x, i: layer(x.detach()) + x if i == 1 else layer(x)))
     equal("straight through", lambda: Net(body=lambda self, layer, x, i: x + (torch.round(layer(x) * 4) / 4 - x).detach()))
+    half = lambda: torch.autocast("cpu", dtype=torch.bfloat16)
+    equal("autocast, around a model that converts by itself", lambda: Net(body=lambda self, layer, x, i: layer(x).float() + x),
+          around=half, parts=2)
     flag = lambda part: keywords(part, flip=not torch.equal(part[0][0], first))
     refused("layers that are trained later, and profiled without", "4 items", thaws, change=in_step(2, lambda m: m.requires_grad_(True)))
+    refused("weights in shards", "pipeline.shard=weights", Net, layout=TWO, sets=["pipeline.shard=weights"])
+    refused("shards of the optimizer that may be chosen", "pipeline.shard=auto", Net, layout=TWO, sets=["pipeline.shard=auto"])
     refused("a flag that changes", "'flip' is True", Net, collate=flag)
     refused("a backward of the model's own", "'Reversed'", lambda: Net(body=lambda self, layer, x, i: layer(Reversed.apply(x))))
     refused("a module's hook", "backward hook", lambda: hooked(Net(), True))
