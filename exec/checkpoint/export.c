@@ -342,7 +342,7 @@ static int choose_tensors(struct safetensors *const *files, int num_files,
             count++;
         }
     /* Since transformers 5 a masked model's head with a table of its own adds a bias of its own, too. */
-    struct part bias;
+    struct part bias = {0};
     struct export_source *const last = &sources[count];
     if (find_part(files, num_files, "cls.predictions.decoder.weight", NAME_BYTES, "", &bias) &&
         find_part(files, num_files, "cls.predictions.bias", NAME_BYTES, "", &bias)) {
