@@ -165,6 +165,7 @@ int main(int argc, char **argv)
 {
     struct err err = {0};
     safe_output_begin(isatty(STDERR_FILENO));
+    safe_output_wrap();
     signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is reported as a failed write, too */
     signal(SIGPIPE, SIG_IGN); /* a closed pipe must not end a command that writes files, too */
     enum status rc = run(argc, argv, &err);

@@ -27,6 +27,11 @@ void safe_output_begin(bool progress)
     (void)progress;
 }
 
+int terminal_columns(void)
+{
+    return 0;
+}
+
 static int (*compare_ctx)(const void *, const void *, void *);
 static void *compare_arg;
 

@@ -4,6 +4,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "profiles/base/whole_file.h"
+#include "profiles/json/fields.h"
+
 #define HELP_MAX 16384 /* bytes; the longest help has a few KB */
 
 void command_heading(const struct command *command, bool rows)
@@ -47,6 +50,13 @@ enum status command_check_way(const struct command *command, const struct comman
                            way, line->options[i].name[1] ? "--" : "-", line->options[i].name,
                            ways[i]);
     return OK;
+}
+
+enum status command_check_page(const char *path, struct err *err)
+{
+    if (file_is_stream(path) || path_ends(path, ".html") || path_ends(path, ".htm"))
+        return OK;
+    return err_set(err, ERR_INPUT, "-o must end in .html, got '%.200s'", path);
 }
 
 enum ticker_mode command_progress(bool quiet)

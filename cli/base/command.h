@@ -57,6 +57,9 @@ void command_heading(const struct command *command, bool rows);
 enum status command_check_way(const struct command *command, const struct command_line *line,
                               const char *const *ways, const char *way, struct err *err);
 
+/* Refuse a page's file whose name ends in another suffix than .html, unless it is a stream. */
+enum status command_check_page(const char *path, struct err *err);
+
 /* The form of a command's progress on stderr: none if quiet, one line that changes on a
  * terminal, else a line now and then. */
 enum ticker_mode command_progress(bool quiet);

@@ -237,13 +237,19 @@ static void print_calibration(const struct calibration *c)
     printf("  error that the factors leave: %.1f %%\n", 100 * c->noise);
 }
 
+/* A row that differs more from what was computed is more likely a wrong unit than a slow machine. */
+#define STRANGE_RATIO 20.0
+
 /* What was known before, what each row says, and the factors that would have gone further. */
 static void print_fit(const struct calibration *c, const struct measured_rows *rows)
 {
     printf("  before any row: compute within %.1f %%\n", 100 * c->prior[FACTOR_COMPUTE]);
-    for (int i = 0; i < rows->n; i++)
-        printf("  row %d: %.3f times as long as computed\n", i + 1,
-               rows->at[i].measured_ns / rows->at[i].computed_ns);
+    for (int i = 0; i < rows->n; i++) {
+        const double ratio = rows->at[i].measured_ns / rows->at[i].computed_ns;
+        const bool strange = ratio > STRANGE_RATIO || ratio < 1 / STRANGE_RATIO;
+        printf("  row %d: %.*f times as long as computed%s\n", i + 1, ratio < 0.01 ? 9 : 3, ratio,
+               strange ? ": is its unit right?" : "");
+    }
     for (int k = 0; k < FACTOR_TIMES; k++)
         if (c->at_bound[k])
             printf("  %s is as far from 1 as %s may move it: add a row\n",

@@ -26,7 +26,8 @@ static enum status run_page(const struct command *command, int argc, char **argv
         return rc;
     }
     struct atomic_file file = {0};
-    rc = output_open(&file, path, err);
+    rc = command_check_page(path, err);
+    THEN(output_open(&file, path, err));
     if (rc != OK)
         return rc;
     fwrite(page_begin, 1, (uintptr_t)page_end - (uintptr_t)page_begin, file.out);

@@ -6,6 +6,7 @@
 #include "partition/schedule/schedule.h"
 #include "partition/step/schedule_auto.h"
 #include "partition/base/units.h"
+#include "profiles/base/safe_output.h"
 #include "profiles/base/whole_file.h"
 
 #define JSON_MAX_OPS ((int64_t)1 << 21) /* an op takes about 350 bytes of memory */
@@ -154,13 +155,22 @@ static int64_t slot_times(const struct schedule *schedule, int64_t *starts)
     return end;
 }
 
-/* Print one row for each rank and one column for each slot. "." is idle, "-" the second half of a
- * B. */
-static void print_grid(const struct schedule *schedule, const int64_t *starts, int64_t end)
+struct slots {
+    int64_t from, to; /* to is the first one behind them */
+};
+
+static void print_cell(const struct slots *shown, int64_t slot, int width, const char *cell)
+{
+    if (slot >= shown->from && slot < shown->to)
+        printf(" %*s", width, cell);
+}
+
+/* Print one row for each rank and one column for each of these slots. "." is idle, "-" the second half
+ * of a B. */
+static void print_slots(const struct schedule *schedule, const int64_t *starts, int width,
+                        const struct slots *shown)
 {
     char cell[32];
-    const int width = snprintf(cell, sizeof cell, "%dF%d", schedule->num_stages - 1,
-                               schedule->num_microbatches - 1);
     int64_t at = 0;
     for (int k = 0; k < schedule->num_ranks; k++) {
         int64_t slot = 0;
@@ -168,18 +178,32 @@ static void print_grid(const struct schedule *schedule, const int64_t *starts, i
         for (int64_t i = 0; i < schedule->ranks[k].num_ops; i++, at++) {
             const struct op op = schedule->ranks[k].ops[i];
             for (; slot < starts[at]; slot++)
-                printf(" %*s", width, ".");
+                print_cell(shown, slot, width, ".");
             snprintf(cell, sizeof cell, "%d%s%d", op.stage, op_kind_name(op.kind), op.microbatch);
-            printf(" %*s", width, cell);
-            slot++;
-            if (op_slots(op) == 2) {
-                printf(" %*s", width, "-");
-                slot++;
-            }
+            print_cell(shown, slot++, width, cell);
+            if (op_slots(op) == 2)
+                print_cell(shown, slot++, width, "-");
         }
-        for (; slot < end; slot++)
-            printf(" %*s", width, ".");
+        for (; slot < shown->to; slot++)
+            print_cell(shown, slot, width, ".");
         putchar('\n');
+    }
+}
+
+/* Print the slots, in a terminal as many in a row as it has room for. */
+static void print_grid(const struct schedule *schedule, const int64_t *starts, int64_t end)
+{
+    enum { LABEL = 8 }; /* "rank 0  " */
+    const int width =
+        snprintf(NULL, 0, "%dF%d", schedule->num_stages - 1, schedule->num_microbatches - 1);
+    const int columns = terminal_columns(), fit = (columns - LABEL) / (width + 1);
+    const int64_t step = columns == 0 ? end : fit > 1 ? fit : 1;
+    for (int64_t from = 0; from < end; from += step) {
+        const struct slots shown = {from, from + step < end ? from + step : end};
+        if (step < end)
+            printf("%sslots %lld to %lld\n", from ? "\n" : "", (long long)from,
+                   (long long)shown.to - 1);
+        print_slots(schedule, starts, width, &shown);
     }
 }
 

@@ -12,6 +12,7 @@
 #include "cli/plans/framework_show.h"
 #include "cli/plans/plan_memory.h"
 #include "cli/plans/calibrated.h"
+#include "cli/plans/plan_show.h"
 #include "cli/base/command.h"
 /* wall: sim/faults */
 #include "cli/faults/sim_faults.h"
@@ -78,6 +79,8 @@ static void add_plan(struct json *json, const struct step_answer *a)
     json_add_string(json, "cost_label", a->cost.cost.label);
     if (a->cost.note[0])
         json_add_string(json, "cost_note", a->cost.note);
+    if (a->model.note[0])
+        json_add_string(json, "note", a->model.note);
     if (*a->cost.calibration.name)
         json_add_string(json, "calibration", a->cost.calibration.name);
     json_add_bool(json, "extrapolated", a->workload.extrapolated);
@@ -219,9 +222,9 @@ static void print_head(const struct step_answer *a, const struct framework_range
     printf("%s on %s: %s, %s, %s, cut", a->model.name, a->cluster.name,
            schedule_kind_name(plan->schedule), plan_layout_text(plan, text, sizeof text),
            COUNT_TEXT(plan->microbatches.count, "micro-batch"));
-    for (int s = 0; s < plan->num_stages; s++)
+    for (int s = 0; s < plan->num_stages && s < MOST_OF_CUT; s++)
         printf("%c%d", s ? ',' : ' ', plan->first_item[s + 1] - plan->first_item[s]);
-    printf(" (costs: %s%s)\n", a->cost.cost.label,
+    printf("%s (costs: %s%s)\n", plan->num_stages > MOST_OF_CUT ? ",..." : "", a->cost.cost.label,
            a->workload.extrapolated ? ", extrapolated" : "");
     if (a->cost.cost.source != COST_CONSTANT)
         printf("dtype %s, optimizer %s, recompute %s\n", dtype_text((int)a->query.dtype),
@@ -241,7 +244,7 @@ static void print_head(const struct step_answer *a, const struct framework_range
     if (plan->shares.share)
         printf("without %.0f %% of the weight gradients\n",
                100 * shares_mean_of_all(&plan->shares));
-    if (result->period_ns < result->step_ns)
+    if ((double)result->period_ns < 0.995 * (double)result->step_ns)
         printf("period %s: the next step begins before this one has ended on all devices\n",
                format_ns(result->period_ns, one, sizeof one));
     const struct step_rates rates = step_answer_rates(a);
@@ -466,6 +469,14 @@ static enum status check_options(const struct sim_args *args, struct err *err)
 {
     const char *const setting = step_setting_given(args);
     const char *const one_step = one_step_given(args);
+    const char *const files[] = {args->trace_path, args->ops_path, args->snapshot_path,
+                                 args->chakra_path, args->timeline_path};
+    const int num_files = sizeof files / sizeof *files;
+    for (int i = 0; i < num_files; i++)
+        for (int j = i + 1; j < num_files; j++)
+            if (files[i] && files[j] && strcmp(files[i], files[j]) == 0 &&
+                !file_is_stream(files[i]))
+                return err_set(err, ERR_INPUT, "two options write '%s'", files[i]);
     const struct {
         bool given;
         unsigned bit;

@@ -127,6 +127,8 @@ static enum status run_report(const struct command *command, int argc, char **ar
     const int n = line.num_positional;
     if (n < 1 || !out_path)
         return err_set(err, ERR_INPUT, "report needs a RUN_DIR or JOB, and -o FILE");
+    if ((rc = command_check_page(out_path, err)) != OK)
+        return rc;
     struct subject *subjects = calloc((size_t)n, sizeof *subjects);
     if (!subjects)
         return err_nomem(err);

@@ -10,6 +10,7 @@
 #include "cli/plans/plan_search.h"
 #include "partition/base/units.h"
 #include "partition/plan/plausible.h"
+#include "profiles/base/safe_output.h"
 #include "profiles/job/plan_json.h"
 
 void plan_answer_clear(struct plan_answer *answer)
@@ -252,29 +253,50 @@ static void set_row(struct plan_row *row, const char *label, const struct plan *
     plan_layout_text(plan, row->layout, sizeof row->layout);
 }
 
+/* Print the plans; a terminal that is too narrow loses columns, the least needed first. */
 static void print_rows(const struct plan_row *rows, int n, bool frozen)
 {
-    int width = 6;
+    enum { RECOMPUTE = 12, SAMPLES = 12, SIZE = 8, CUT = 20, OTHERS = 10 + 5 + 12 + 11 };
+    int width = 6, cut = CUT;
     for (int i = 0; i < n; i++)
         width = (int)strlen(rows[i].layout) > width ? (int)strlen(rows[i].layout) : width;
-    printf("%-9s %-*s %4s   %-5s %-11s %-11s ", "", width, "layout", "M", "size", "schedule",
-           "recompute");
+    for (int i = 0; i < n; i++)
+        cut = 3 * rows[i].plan->num_stages > cut ? 3 * rows[i].plan->num_stages : cut;
+    const int columns = terminal_columns();
+    int room = columns == 0 ? 0 : columns - OTHERS - width - (frozen ? 8 : 0);
+    room -= columns == 0 ? 0 : RECOMPUTE + SAMPLES + SIZE + cut;
+    const bool all = room >= 0, with_samples = all || (room += RECOMPUTE) >= 0,
+               with_cut = with_samples || (room += SAMPLES) >= 0,
+               with_size = with_cut || room + cut >= 0;
+    printf("%-9s %-*s %4s", "", width, "layout", "M");
+    if (with_size)
+        printf("   %-5s", "size");
+    printf(" %-11s ", "schedule");
+    if (all)
+        printf("%-11s ", "recompute");
     if (frozen)
         printf("%-7s ", "frozen");
-    printf("%10s %11s  %s\n", "step", "samples/s", "cut (items a stage)");
+    printf("%10s", "step");
+    if (with_samples)
+        printf(" %11s", "samples/s");
+    printf("%s\n", with_cut ? "  cut (items a stage)" : "");
     for (int i = 0; i < n; i++) {
         const struct plan *plan = rows[i].plan;
         char step[32];
-        printf("%-9s %-*s %4d x %-5lld %-11s %-11s ", rows[i].label, width, rows[i].layout,
-               plan->microbatches.count, (long long)plan->microbatches.size,
-               schedule_kind_name(plan->schedule), recompute_mode_name(plan->recompute));
+        printf("%-9s %-*s %4d", rows[i].label, width, rows[i].layout, plan->microbatches.count);
+        if (with_size)
+            printf(" x %-5lld", (long long)plan->microbatches.size);
+        printf(" %-11s ", schedule_kind_name(plan->schedule));
+        if (all)
+            printf("%-11s ", recompute_mode_name(plan->recompute));
         if (frozen)
             printf("%-7s ", frozen_placement_name(plan->frozen));
-        printf("%10s %11.1f  ", format_ns(rows[i].step_ns, step, sizeof step),
-               rows[i].samples_per_s);
-        for (int s = 0; s < plan->num_stages && s < 24; s++)
-            printf("%s%d", s ? "," : "", plan->first_item[s + 1] - plan->first_item[s]);
-        printf("%s\n", plan->num_stages > 24 ? ",..." : "");
+        printf("%10s", format_ns(rows[i].step_ns, step, sizeof step));
+        if (with_samples)
+            printf(" %11.1f", rows[i].samples_per_s);
+        for (int s = 0; with_cut && s < plan->num_stages && s < MOST_OF_CUT; s++)
+            printf("%s%d", s ? "," : "  ", plan->first_item[s + 1] - plan->first_item[s]);
+        printf("%s\n", with_cut && plan->num_stages > MOST_OF_CUT ? ",..." : "");
     }
 }
 
@@ -481,7 +503,7 @@ static void print_notes(const struct job *job, const struct cost_handle *cost,
 {
     if (cost->note[0])
         printf("note: %s\n", cost->note);
-    if (answer->bf16_samples_per_s > 0)
+    if (answer->bf16_samples_per_s > 1.05 * answer->result.samples_per_s)
         printf("note: with train.dtype bf16 this plan reaches %.1f samples/s, %.2g times as many\n",
                answer->bf16_samples_per_s,
                answer->bf16_samples_per_s / answer->result.samples_per_s);
@@ -641,6 +663,8 @@ struct json *plan_show_begin(const struct command *command, const struct job *jo
     json_add_string(json, "cost_label", cost->cost.label);
     if (cost->note[0])
         json_add_string(json, "cost_note", cost->note);
+    if (job->model.note[0])
+        json_add_string(json, "note", job->model.note);
     if (*cost->calibration.name)
         json_add_string(json, "calibration", cost->calibration.name);
     return json;

@@ -10,6 +10,8 @@
 #include "profiles/json/json.h"
 #include "profiles/cost/profile_cost.h"
 
+enum { MOST_OF_CUT = 24 }; /* stages of a cut that a line shows */
+
 /* A plan and how it was found, or the reason why there is none. */
 struct plan_answer {
     struct planner_result result;

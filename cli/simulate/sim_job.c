@@ -236,7 +236,7 @@ struct run_answer {
     struct run_cost cost;       /* of run, by the job's cluster */
     const struct job *job;      /* borrowed */
     struct cost_handle *source; /* of its costs; borrowed */
-    char note[256];             /* a part of the job that the answer leaves out; "": none */
+    char note[768];             /* a part of the job that the answer leaves out; "": none */
     int64_t wall_ns;
 };
 
@@ -351,7 +351,9 @@ static enum status answer_run(const struct sim_args *args, const struct job *job
     const double hours = a->run.device_hours + a->run.device_hours_idle;
     a->cost = (struct run_cost){a->run.total_ns, hours, hours * job->cluster.price_per_hour,
                                 hours * job->cluster.power_watts / 1000};
-    snprintf(a->note, sizeof a->note, "%s", run_note(job));
+    const char *left_out = run_note(job);
+    snprintf(a->note, sizeof a->note, "%s%s%s", left_out,
+             *left_out && job->model.note[0] ? "; " : "", job->model.note);
     if (differ(&a->run, &a->tuned) || (a->has_baseline && differ(&a->run, &a->baseline)))
         snprintf(a->note + strlen(a->note), sizeof a->note - strlen(a->note),
                  "%strain.max_steps ends runs after different numbers of samples: speedups are by "

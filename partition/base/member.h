@@ -70,6 +70,9 @@ struct member {
     const char *option;
     /* A key that `plan` and `sim` alone know: what `train` does in its place. NULL: train knows it. */
     const char *instead;
+    /* What gives the member an effect: "KEY=a|b": that of the table has one of these values, "KEY": it has
+     * not its default; several are joined by " or ". NULL: it always has one. */
+    const char *needs;
     const char *head; /* above its cells in a printed table, whose leading blanks precede each
                            cell. NULL: not printed */
     int width;        /* of a printed cell; below 0: aligned to the left; 0: any, up to max */

@@ -302,12 +302,22 @@ static bool scan_int(const char *text, const char *end, int64_t *value)
     if (p == end)
         return false;
     for (; p < end; p++) {
+        if (*p == 'e' && p > text + negative)
+            break;
         if (*p < '0' || *p > '9')
             return false;
         /* count downwards, because -INT64_MIN does not fit an int64_t */
         if (__builtin_mul_overflow(magnitude, 10, &magnitude) ||
             __builtin_sub_overflow(magnitude, *p - '0', &magnitude))
             return false;
+    }
+    if (p < end) { /* 1e3, as in JSON */
+        int64_t zeros = 0;
+        if (p + 1 == end || p[1] == '-' || !scan_int(p + 1, end, &zeros) || zeros > 18)
+            return false;
+        while (zeros-- > 0)
+            if (__builtin_mul_overflow(magnitude, 10, &magnitude))
+                return false;
     }
     if (!negative && magnitude == INT64_MIN)
         return false;

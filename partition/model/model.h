@@ -264,7 +264,7 @@ struct model {
     double split_backward;  /* a stage's backward in two ops takes this share longer than in one.
                                The first stage that trains has no input's half to compute. */
     double norm_eps;        /* epsilon of the norms; 0: the family's default */
-    char note[256];         /* keys of its config.json that have no effect; "": none */
+    char note[512];         /* keys of its config.json or job that have no effect; "": none */
     /* Dims of the families; 0 if the family has no such dim. */
     int hidden, heads, mlp, seq; /* seq: tokens of one sample, class token included */
     int image, patch, channels;  /* vit: side in pixels, side of a patch, 3 */

@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,9 +27,69 @@ void job_defaults(struct job *job)
 
 bool job_is_default(const struct job *job, const struct member *key)
 {
-    struct job other;
-    job_defaults(&other);
+    struct job other = {0};
+    member_default(key, &other, NULL);
     return member_equal(key, job, &other);
+}
+
+static bool has_experts(const struct model *model)
+{
+    int i = 0;
+    while (i < model->num_items && !model_item_has_experts(model, i))
+        i++;
+    return i < model->num_items;
+}
+
+/* Whether one of the conditions of struct member's `needs` is met: n characters of text. */
+static bool is_met(const struct job *job, const char *text, size_t n)
+{
+    char need[160], value[64];
+    snprintf(need, sizeof need, "%.*s", (int)n, text);
+    char *words = strchr(need, '=');
+    if (words)
+        *words++ = '\0';
+    if (strcmp(need, "a model with experts") == 0)
+        return has_experts(&job->model);
+    const struct member *row = job_keys.rows, *end = row + job_keys.num;
+    while (row < end && strcmp(row->name, need) != 0)
+        row++;
+    assert(row < end);
+    if (!words || row == end)
+        return !job_is_default(job, row);
+    member_text(row, job, value, sizeof value);
+    for (char *word = strtok(words, "|"); word; word = strtok(NULL, "|"))
+        if (strcmp(word, value) == 0)
+            return true;
+    return false;
+}
+
+static bool is_used(const struct job *job, const struct member *key)
+{
+    static const char join[] = " or ";
+    if (!key->needs || job_is_default(job, key))
+        return true;
+    for (const char *at = key->needs; at; at += strlen(join)) {
+        const char *next = strstr(at, join);
+        if (is_met(job, at, next ? (size_t)(next - at) : strlen(at)))
+            return true;
+        if (!next)
+            break;
+        at = next;
+    }
+    return false;
+}
+
+void job_note_unused(struct job *job)
+{
+    char *note = job->model.note;
+    const size_t size = sizeof job->model.note;
+    for (int i = 0; i < job_keys.num; i++) {
+        const struct member *key = &job_keys.rows[i];
+        const size_t used = strlen(note);
+        if (!is_used(job, key))
+            snprintf(note + used, size - used, "%s%s has no effect without %s", used ? "; " : "",
+                     key->name, key->needs);
+    }
 }
 
 /* The job's name in error messages. */

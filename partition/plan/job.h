@@ -230,6 +230,10 @@ static inline double job_headroom(const struct job *job)
 /* Whether a key has its default. */
 bool job_is_default(const struct job *job, const struct member *key);
 
+/* Add to the model's note each key of the job that has another value than its default, and no effect
+ * beside the job's other keys ("train.lora.alpha has no effect without train.lora.rank"). */
+void job_note_unused(struct job *job);
+
 /* Check ranges, and combinations of fields that the parser cannot check one by one. The error names
  * key, value and limit. */
 enum status job_check(const struct job *job, struct err *err);

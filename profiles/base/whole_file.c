@@ -96,7 +96,7 @@ enum status output_check(const char *path, struct err *err)
 static bool is_given(const char *path)
 {
     static const char *const given[] = {"/dev/fd/", "/proc/self/fd/"};
-    bool is = strcmp(path, "/dev/stdin") == 0;
+    bool is = strcmp(path, "/dev/stdin") == 0 || strcmp(path, "-") == 0;
     for (int i = 0; i < 2; i++)
         is |= strncmp(path, given[i], strlen(given[i])) == 0;
     return is;
@@ -107,7 +107,8 @@ enum status input_open(const char *path, const char *verb, int *fd, struct stat 
 {
     struct stat own;
     enum status rc = OK;
-    const int got = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const char *name = strcmp(path, "-") == 0 ? "/dev/stdin" : path;
+    const int got = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (got < 0 || fstat(got, &own) != 0)
         rc = err_set(err, ERR_SYSTEM, "cannot %s '%s': %s", verb, path, strerror(errno));
     else if (S_ISDIR(own.st_mode))
@@ -245,9 +246,9 @@ enum status file_read_text(const char *path, char **text, struct err *err)
 /* The descriptor if path names standard output or standard error, else -1. */
 static int standard_fd(const char *path)
 {
-    return strcmp(path, "/dev/stdout") == 0   ? STDOUT_FILENO
-           : strcmp(path, "/dev/stderr") == 0 ? STDERR_FILENO
-                                              : -1;
+    return strcmp(path, "/dev/stdout") == 0 || strcmp(path, "-") == 0 ? STDOUT_FILENO
+           : strcmp(path, "/dev/stderr") == 0                         ? STDERR_FILENO
+                                                                      : -1;
 }
 
 bool file_is_stream(const char *path)

@@ -257,7 +257,8 @@ static enum status read_setting(const struct json *root, const char *what, const
     return job->freeze.head == HEAD_ALONE ? model_let_head_go_on(&job->model, err) : OK;
 }
 
-/* A job that asks for freezing without naming a policy gets `safe`, for shares `timed`. */
+/* A job that asks for freezing without naming a policy gets `safe`, for shares `timed`, with a table
+ * `table`. */
 static void choose_policy(const struct json *root, struct job *job)
 {
     static const char *const asks[] = {"freeze.alpha", "freeze.max_loss", "freeze.min_active",
@@ -265,7 +266,9 @@ static void choose_policy(const struct json *root, struct job *job)
     bool asked = false;
     for (size_t i = 0; i < sizeof asks / sizeof *asks; i++)
         asked = asked || json_path(root, asks[i]);
-    if (asked && !json_path(root, "freeze.policy"))
+    if (json_path(root, "freeze.table") && !json_path(root, "freeze.policy"))
+        job->freeze.policy = FREEZE_TABLE;
+    else if (asked && !json_path(root, "freeze.policy"))
         job->freeze.policy = FREEZE_SAFE;
     else if (json_path(root, "freeze.max_share") && !json_path(root, "freeze.policy"))
         job->freeze.policy = FREEZE_TIMED;
@@ -336,6 +339,8 @@ static enum status read_job(const struct json *root, const char *what, const cha
     }
     THEN(job_check(job, err));
     THEN(check_batch(job, err));
+    if (rc == OK)
+        job_note_unused(job);
     return rc == OK && extent == JOB_RESOLVED ? resolve(root, dir, job, err) : rc;
 }
 

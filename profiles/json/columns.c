@@ -3,10 +3,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include "partition/base/units.h"
+#include "profiles/base/safe_output.h"
 #include "profiles/json/fields.h"
 
 /* The value of a column that is a text or has a name; NULL for a number. */
@@ -134,9 +133,9 @@ static int width_of(const struct row_table *table, int left_out)
 
 int rows_left_out(const struct row_table *const *tables, int num, int besides)
 {
-    struct winsize window;
+    const int columns = terminal_columns();
     int left_out = -1, most = 0, width;
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) != 0 || window.ws_col == 0)
+    if (columns == 0)
         return 0;
     for (int t = 0; t < num; t++)
         for (int c = 0; c < tables[t]->num_columns; c++)
@@ -146,7 +145,7 @@ int rows_left_out(const struct row_table *const *tables, int num, int besides)
         width = besides;
         for (int t = 0; t < num; t++)
             width += width_of(tables[t], left_out);
-    } while (width > window.ws_col && left_out < most);
+    } while (width > columns && left_out < most);
     return left_out;
 }
 

@@ -29,7 +29,8 @@ keeps "sim --ops onto its plan" "$tmp/plan.json" "$reads" sim "$tmp/job.json" --
 keeps "sim --timeline onto its job" "$tmp/job.json" "$reads" sim "$tmp/job.json" --faults node_per_hour=1 --seeds 2 --timeline "$tmp/job.json"
 keeps "train --trace onto its job" "$tmp/job.json" "$reads" train "$tmp/job.json" -n 1 --out "$tmp/other" --steps 1 --trace "$tmp/job.json"
 keeps "compare --trace onto the run's store" "$tmp/run/run.db" "$reads" compare "$tmp/run" --trace "$tmp/run/run.db"
-keeps "report -o onto the run's metrics" "$tmp/run/metrics.jsonl" "$reads" report "$tmp/run" -o "$tmp/run/metrics.jsonl"
+ln -s run/metrics.jsonl "$tmp/link.html"
+keeps "report -o by a link to the run's metrics" "$tmp/run/metrics.jsonl" "$reads" report "$tmp/run" -o "$tmp/link.html"
 keeps "plot -o by a link to its job" "$tmp/job.json" "$reads" plot timeline "$tmp/job.json" -o "$tmp/link.svg"
 "$elapse" profiles export rtx5000-paper -o "$tmp/paper.json"
 "$elapse" profiles import "$tmp/paper.json" --replace >/dev/null
@@ -40,6 +41,16 @@ keeps "plan -o into it" "$point/manifest.json" "its folder is a checkpoint$" pla
 mkdir "$tmp/web" && echo '{}' >"$tmp/web/manifest.json"
 expect "a folder with another manifest is written to" 0 . "$elapse" plan "$tmp/job.json" -o "$tmp/web/plan.json"
 expect "an output of before is replaced" 0 . "$elapse" plan "$tmp/job.json" -o "$tmp/plan.json"
+
+expect "two outputs in one file" 2 "two options write '$tmp/two'" "$elapse" sim --step --model gpt2 --cluster a100-1x2 --trace "$tmp/two" --ops "$tmp/two"
+expect "a page under another suffix" 2 "-o must end in .html, got 'p.pdf'" "$elapse" page -o p.pdf
+expect "a report under another suffix" 2 "-o must end in .html, got '.*/r.pdf'" "$elapse" report "$tmp/run" -o "$tmp/r.pdf"
+expect "a plan of another K than the job names" 1 "plan.pipeline_length is 1, the job says 2" "$elapse" sim "$tmp/job.json" --step --plan "$tmp/plan.json" --set cluster=a100-1x2 --set pipeline.num_stages=2
+expect "a key without effect is told" 0 "^note: train.lora.alpha has no effect without train.lora.rank$" "$elapse" plan "$tmp/job.json" --set train.lora.alpha=16
+expect "... in a training log" 0 "^note: data.path has no effect without data.kind$" "$elapse" train "$tmp/job.json" --no-measure --steps 1 --out "$tmp/noted" --set data.path=/data/cifar10
+expect "a measured time in a wrong unit" 0 "row 1: .* times as long as computed: is its unit right" \
+    "$elapse" calibrate --step "--model gpt2 --cluster a100-1x2 --stages 2" --measured 2h -o strange
+verify "- is standard input" bash -c '"$0" schedule --kind 1f1b --stages 2 --microbatches 2 --csv | "$0" schedule --check -' "$elapse"
 
 # An unreadable input is named, with what helps.
 train vit froze -n 1 --steps 14
@@ -80,7 +91,21 @@ all_tables_fit() { # at 80 and at 40 columns, with fewer columns than at 200
     done
     return $failed
 }
+long_lines_go_on_below() { # in 80 columns, each word as elsewhere; JSON is one line
+    local ask words
+    for ask in 'plan examples/what-if/gpt2-xl.json --work 2000' 'schedule --kind 1f1b --stages 4 --microbatches 8' 'sim --step --model gpt2 --cluster a100-1x2 --stages 2 --no-wall' \
+        'help plan' 'doctor'; do
+        script -qec "stty cols 80; '$elapse' $ask" /dev/null </dev/null | tr -d '\r' >"$tmp/terminal"
+        [ "$(wc -L <"$tmp/terminal")" -le 80 ] && [ -s "$tmp/terminal" ] || { echo "elapse $ask"; cat "$tmp/terminal"; return 1; }
+    done
+    "$elapse" help plan | tr -s ' \n' '\n' >"$tmp/words"
+    script -qec "stty cols 80; '$elapse' help plan" /dev/null </dev/null | tr -d '\r' | tr -s ' \n' '\n' | cmp - "$tmp/words" || return 1
+    "$elapse" schedule --kind 1f1b --stages 4 --microbatches 8 | grep -o '[0-9][FB][0-9]' | sort >"$tmp/words"
+    script -qec "stty cols 80; '$elapse' schedule --kind 1f1b --stages 4 --microbatches 8" /dev/null </dev/null | grep -o '[0-9][FB][0-9]' | sort | cmp - "$tmp/words" || return 1
+    [ "$(script -qec "stty cols 80; '$elapse' cluster dgx-h100 --json" /dev/null </dev/null | wc -l)" -eq 1 ]
+}
 if command -v script >/dev/null; then
+    verify "long lines go on below themselves" long_lines_go_on_below
     verify "every table leaves out columns that a terminal has no room for" all_tables_fit
     verify "a table leaves out columns that a terminal has no room for" narrow_tables_fit
 else

@@ -190,6 +190,14 @@ static void parse_int__keeps_to_its_limits(void **state)
     assert_int_equal(parse_int("-", "x", -9, 9, &value, NULL), ERR_INPUT);
     assert_int_equal(parse_int(" 1", "x", 0, 9, &value, NULL), ERR_INPUT);
     assert_int_equal(value, 12);
+    assert_int_equal(parse_int("12e3", "x", 1, 12000, &value, NULL), OK);
+    assert_int_equal(value, 12000);
+    assert_int_equal(parse_int("-1e0", "x", -1, 0, &value, NULL), OK);
+    assert_int_equal(value, -1);
+    static const char *const wrong[] = {"e3",    "1e",    "1e-3", "1.5e3", "1e99",
+                                        "1e3e3", "10e18", "0x10", "1_000", "1e+3"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_int_equal(parse_int(wrong[i], "x", INT64_MIN, INT64_MAX, &value, NULL), ERR_INPUT);
 }
 
 static void parse_int_list__reads_all_or_nothing(void **state)

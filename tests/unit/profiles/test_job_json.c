@@ -90,6 +90,7 @@ static void job_load__freezes_safely_where_no_policy_is_named(void **state)
         {"freeze.policy=closed-form", FREEZE_CLOSED_FORM, 1.0 / 3},
         {"freeze.max_share=0.2",      FREEZE_TIMED,       1.0 / 3},
         {"freeze.policy=timed",       FREEZE_TIMED,       1.0 / 3},
+        {"freeze.table=[0,1]",        FREEZE_TABLE,       1.0 / 3},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -99,6 +100,60 @@ static void job_load__freezes_safely_where_no_policy_is_named(void **state)
         assert_true(job.freeze.alpha == cases[i].alpha);
         assert_int_equal(job.freeze.max_share > 0, job.freeze.policy == FREEZE_TIMED);
         job_clear(&job);
+    }
+}
+
+static void job_load__notes_keys_without_effect(void **state)
+{
+    static const struct {
+        const char *sets[2], *note;
+    } cases[] = {
+        {{"name=x"},                                                  ""                                                            },
+        {{"data.path=/data/cifar10"},                                 "data.path has no effect without data.kind"                   },
+        {{"train.optimizer.beta1=0.5", "train.optimizer.kind=sgd"},
+         "train.optimizer.beta1 has no effect without train.optimizer.kind=adamw|lamb"                                              },
+        {{"train.optimizer.beta1=0.5", "train.optimizer.kind=adamw"}, ""                                                            },
+        {{"train.lora.alpha=16"},                                     "train.lora.alpha has no effect without train.lora.rank"      },
+        {{"train.lora.alpha=16", "train.lora.rank=4"},                ""                                                            },
+        {{"freeze.choice=random"},
+         "freeze.choice has no effect without freeze.max_share or freeze.policy=timed"                                              },
+        {{"freeze.choice=random", "freeze.max_share=0.2"},            ""                                                            },
+        {{"freeze.choice=random", "freeze.policy=timed"},             ""                                                            },
+        {{"pipeline.sequence_parallel=true"},
+         "pipeline.sequence_parallel has no effect without pipeline.tensor"                                                         },
+        {{"pipeline.sequence_parallel=true", "pipeline.tensor=auto"}, ""                                                            },
+        {{"train.expert_load=2"},                                     "train.expert_load has no effect without a model with experts"},
+        {{"train.expert_load=2", "model=mixtral-8x7b"},               ""                                                            },
+        {{"pipeline.recompute_layers=1", "pipeline.recompute=never"},
+         "pipeline.recompute_layers has no effect without pipeline.recompute=layer|auto|fit"                                        },
+        {{"pipeline.recompute_layers=1", "pipeline.recompute=layer"}, ""                                                            },
+        {{"train.lora.alpha=16", "train.fp8_attention=true"},
+         "train.fp8_attention has no effect without train.dtype=fp8|mxfp8|nvfp4; "
+         "train.lora.alpha has no effect without train.lora.rank"                                                                   },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct job job = {0};
+        load(file_with("job.json", plain), cases[i].sets, cases[i].sets[1] ? 2 : 1, &job);
+        assert_string_equal(job.model.note, cases[i].note);
+        job_clear(&job);
+    }
+    /* Each condition names a key, and values that it has. */
+    for (int i = 0; i < job_keys.num; i++) {
+        const char *needs = job_keys.rows[i].needs;
+        for (const char *at = needs; at; at = strstr(at, " or ") ? strstr(at, " or ") + 4 : NULL) {
+            char key[64], takes[512], word[64];
+            const size_t n = strcspn(at, "= ");
+            if (strncmp(at, "a model", 7) == 0)
+                continue;
+            snprintf(key, sizeof key, "%.*s", (int)n, at);
+            const struct member *row = fields_find(job_keys.rows, job_keys.num, key, NULL);
+            assert_non_null(row);
+            for (const char *w = at + n; *w == '=' || *w == '|'; w += strcspn(w + 1, "| ") + 1) {
+                snprintf(word, sizeof word, "%.*s", (int)strcspn(w + 1, "| "), w + 1);
+                assert_non_null(strstr(member_takes(row, takes, sizeof takes), word));
+            }
+        }
     }
 }
 
@@ -1389,6 +1444,7 @@ int main(void)
         cmocka_unit_test(cluster_load__resolves_the_files_that_losses_name),
         cmocka_unit_test(job_load__reads_job_of_design),
         cmocka_unit_test(job_load__freezes_safely_where_no_policy_is_named),
+        cmocka_unit_test(job_load__notes_keys_without_effect),
         cmocka_unit_test(job_load__gives_timed_the_budget),
         cmocka_unit_test(job_load__counts_dropout_where_there_is_some),
         cmocka_unit_test(job_load__applies_overrides_in_order),
