@@ -56,9 +56,10 @@ static double copies_weight(const struct cluster *cluster, const int *all, int n
                   : 1;
 }
 
-/* all: the devices of the rank; scratch: as many entries. False without memory. */
-static bool find_rank(const struct cluster *cluster, const int *all, int n, int G, int *scratch,
-                      struct rank_site *site)
+/* all: the devices of the rank, of which G divide something and C share samples; scratch: as many
+ * entries. False without memory. */
+static bool find_rank(const struct cluster *cluster, const int *all, int n, int G, int C,
+                      int *scratch, struct rank_site *site)
 {
     bool fits = true;
     site->together = true;
@@ -71,6 +72,8 @@ static bool find_rank(const struct cluster *cluster, const int *all, int n, int 
     }
     for (int first = 0; first < n && fits; first += G)
         fits = add_ring(cluster, all + first, G, &site->sharers);
+    for (int first = 0; C > 1 && first < n && fits; first += C)
+        fits = add_ring(cluster, all + first, C, &site->contexts);
     site->copies_weight = copies_weight(cluster, all, n, G);
     for (int member = 0; G < n && member < G && fits; member++) {
         for (int i = 0; i < n / G; i++)
@@ -80,25 +83,35 @@ static bool find_rank(const struct cluster *cluster, const int *all, int n, int 
     return fits;
 }
 
+/* The longest time of a collective over these rings. */
+static int64_t rings_ns(const struct ring_list *list, const struct setting *setting,
+                        enum collective kind, int64_t bytes)
+{
+    int64_t longest = 0;
+    for (int i = 0; i < list->num; i++) {
+        const int64_t one = cost_ring_ns(setting, kind, &list->rings[i], bytes);
+        longest = one > longest ? one : longest;
+    }
+    return longest;
+}
+
 int64_t sites_collective_ns(const struct sites *sites, const struct setting *setting, int rank,
                             enum collective kind, int64_t bytes)
 {
     const struct rank_site *site = &sites->ranks[rank];
     const int64_t G = sites->shard_group;
-    int64_t ns = 0, longest = 0;
-    for (int i = 0; i < site->sharers.num; i++) {
-        const int64_t one = cost_ring_ns(setting, kind, &site->sharers.rings[i], bytes);
-        ns = one > ns ? one : ns;
-    }
+    const int64_t ns = rings_ns(&site->sharers, setting, kind, bytes);
     if (kind != COLLECTIVE_REDUCE_SCATTER || site->copies.num == 0)
         return ns;
     const double share = (double)(bytes / G + (bytes % G != 0)) * site->copies_weight;
-    for (int i = 0; i < site->copies.num; i++) {
-        const int64_t one = cost_ring_ns(setting, COLLECTIVE_ALLREDUCE, &site->copies.rings[i],
-                                         (int64_t)ceil(share));
-        longest = one > longest ? one : longest;
-    }
-    return add_saturated(ns, longest);
+    return add_saturated(
+        ns, rings_ns(&site->copies, setting, COLLECTIVE_ALLREDUCE, (int64_t)ceil(share)));
+}
+
+int64_t sites_context_ns(const struct sites *sites, const struct setting *setting, int rank,
+                         enum collective kind, int64_t bytes)
+{
+    return rings_ns(&sites->ranks[rank].contexts, setting, kind, bytes);
 }
 
 /* --- kinds of replicas ------------------------------------------------------------------------ */
@@ -174,7 +187,8 @@ enum status sites_new(const struct cluster *cluster, const struct plan *plan, st
     for (int k = 0; k < K && fits; k++) {
         for (int r = 0; r < R; r++)
             all[r] = plan->device[(int64_t)r * K + k];
-        fits = find_rank(cluster, all, R, got->shard_group, all + R, &got->ranks[k]);
+        fits = find_rank(cluster, all, R, got->shard_group, layout_context(&plan->layout), all + R,
+                         &got->ranks[k]);
         got->one_node = got->one_node && got->ranks[k].together &&
                         cluster->devices[all[0]].node == cluster->devices[plan->device[0]].node;
         for (int r = 0; r < R; r++)
@@ -198,6 +212,7 @@ void sites_free(struct sites *sites)
     for (int k = 0; sites->ranks && k < sites->num_ranks; k++) {
         free(sites->ranks[k].sharers.rings);
         free(sites->ranks[k].copies.rings);
+        free(sites->ranks[k].contexts.rings);
     }
     free(sites->ranks);
     free(sites->kind_of_replica);

@@ -22,8 +22,9 @@ struct rank_site {
      * a ring carries copies_weight times its bytes. */
     struct ring_list copies;
     double copies_weight;
-    bool together;      /* all on one node */
-    double least_speed; /* of a device */
+    struct ring_list contexts; /* those that share samples, C in a row; none with C = 1 */
+    bool together;             /* all on one node */
+    double least_speed;        /* of a device */
 };
 
 struct sites {
@@ -36,7 +37,7 @@ struct sites {
     int *example;         /* owned, by kind: its first replica */
 };
 
-/* Find the sites of a plan: its num_ranks, num_pipelines, shard_group and device. *sites becomes a
+/* Find the sites of a plan: its num_ranks, num_pipelines, layout and device. *sites becomes a
  * fresh object; release it with sites_free(). ERR_NOMEM.
  * O(replicas * ranks^2 * kinds). */
 enum status sites_new(const struct cluster *cluster, const struct plan *plan, struct sites **sites,
@@ -47,3 +48,7 @@ void sites_free(struct sites *sites);
  * reduce-scatter of groups is followed by the all-reduce of their copies. */
 int64_t sites_collective_ns(const struct sites *sites, const struct setting *setting, int rank,
                             enum collective kind, int64_t bytes);
+
+/* The longest time of a collective (not an all-to-all) over the replicas of a rank that share samples. */
+int64_t sites_context_ns(const struct sites *sites, const struct setting *setting, int rank,
+                         enum collective kind, int64_t bytes);

@@ -449,9 +449,8 @@ enum status builder_experts_ns(struct builder *b, int64_t samples, int64_t *ns)
 
 /* --- tokens that replicas divide -------------------------------------------------------------- */
 
-/* The longest time of a collective of C replicas in a row on the current rank. */
-static enum status context_collective_ns(struct builder *b, enum collective kind, int64_t bytes,
-                                         int64_t *ns)
+/* The longest time of an all-to-all of C replicas in a row on the current rank. */
+static enum status context_trade_ns(struct builder *b, int64_t bytes, int64_t *ns)
 {
     const int C = layout_context(&b->plan->layout), R = b->got.num_pipelines;
     int *devices = malloc((size_t)C * sizeof *devices);
@@ -461,10 +460,11 @@ static enum status context_collective_ns(struct builder *b, enum collective kind
     for (int first = 0; first < R; first += C) {
         for (int i = 0; i < C; i++)
             devices[i] = b->plan->device[(int64_t)(first + i) * b->plan->num_ranks + b->rank];
-        *ns = longer(*ns, cost_collective_ns(b->cost, b->cluster, kind, devices, C, bytes));
+        *ns = longer(
+            *ns, cost_collective_ns(b->cost, b->cluster, COLLECTIVE_ALLTOALL, devices, C, bytes));
     }
     free(devices);
-    return *ns <= STEP_NS_MAX ? OK : builder_overflow(b, "messages of attention");
+    return OK;
 }
 
 /* Times of what the kind sends for a number of samples: all keys and values gathered by a ring; those
@@ -479,18 +479,24 @@ static enum status context_times(struct builder *b, int64_t samples, struct cont
     if (!mul_ok(own, samples, &all) || !mul_ok(all, C, &all) || !add_ok(all, all, &both) ||
         !mul_ok(own + half, samples, &in) || !mul_ok(half, samples, &out))
         return builder_overflow(b, "keys and values");
-    enum status rc;
     if (b->plan->layout.context_kind == CONTEXT_ULYSSES) {
-        rc = context_collective_ns(b, COLLECTIVE_ALLTOALL, in, &memo->trade_ns);
-        THEN(context_collective_ns(b, COLLECTIVE_ALLTOALL, out, &second));
-        if (rc == OK)
-            memo->trade_ns += second;
-        return rc;
+        enum status rc = context_trade_ns(b, in, &memo->trade_ns);
+        THEN(context_trade_ns(b, out, &second));
+        if (rc != OK)
+            return rc;
+        memo->trade_ns = add_saturated(memo->trade_ns, second);
+    } else {
+        const struct setting setting = {b->model, b->cluster, b->cost};
+        memo->gather_ns =
+            sites_context_ns(b->got.sites, &setting, b->rank, COLLECTIVE_ALLGATHER, all);
+        if (b->plan->layout.context_kind != CONTEXT_ALLGATHER)
+            memo->both_ns =
+                sites_context_ns(b->got.sites, &setting, b->rank, COLLECTIVE_ALLGATHER, both);
     }
-    rc = context_collective_ns(b, COLLECTIVE_ALLGATHER, all, &memo->gather_ns);
-    return rc != OK || b->plan->layout.context_kind == CONTEXT_ALLGATHER
-               ? rc
-               : context_collective_ns(b, COLLECTIVE_ALLGATHER, both, &memo->both_ns);
+    return memo->gather_ns <= STEP_NS_MAX && memo->both_ns <= STEP_NS_MAX &&
+                   memo->trade_ns <= STEP_NS_MAX
+               ? OK
+               : builder_overflow(b, "messages of attention");
 }
 
 /* The backward of fused attention has 5 products for the forward's 2 (Dao 2023). */
