@@ -397,37 +397,6 @@ static enum status differs(const char *path, const char *key, int64_t has, int64
                    (long long)has, (long long)wants);
 }
 
-/* Check that a plan has the counts and the schedule that the job names. With frozen layers they are
- * those of a later turn, which may differ. */
-static enum status check_shape(const char *path, const struct job *job, const struct plan *plan,
-                               struct err *err)
-{
-    const int parts = job->train.batch_mode == BATCH_GLOBAL ? plan_width(plan) : 1;
-    const int64_t M = job->pipeline.num_microbatches / parts, batch = plan->batch;
-    const int64_t size = M > 0 ? (batch + M - 1) / M : 1; /* the last one may have fewer */
-    const int T = job->pipeline.layout.at.tensor;         /* 1 unless the job names it */
-    const struct {
-        const char *key;
-        int64_t has, wants;
-    } counts[] = {
-        {"pipeline_length", plan->num_ranks,                                   job->pipeline.num_stages                },
-        {"replicas",        plan_width(plan),                                  job->pipeline.num_replicas              },
-        {"microbatches",    plan->microbatches.count,                          M > 0 ? (batch + size - 1) / size : AUTO},
-        {"tensor",          plan->layout.tensor > 1 ? plan->layout.tensor : 1, T > 1 ? T : AUTO                        },
-    };
-    if (plan->num_frozen_layers > 0)
-        return OK;
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        if (counts[i].wants != AUTO && counts[i].has != counts[i].wants)
-            return differs(path, counts[i].key, counts[i].has, counts[i].wants, err);
-    if (!job->pipeline.schedule_auto && !job_searches(job) &&
-        plan->schedule != job->pipeline.schedule)
-        return err_set(err, ERR_INFEASIBLE, "%s: plan.schedule is %s, the job says %s", path,
-                       schedule_kind_name(plan->schedule),
-                       schedule_kind_name(job->pipeline.schedule));
-    return OK;
-}
-
 /* Check that a plan also has the job's batch, optimizer state, clipping and reduction. */
 static enum status check_job(const char *path, const struct job *job, const struct plan *plan,
                              struct err *err)
@@ -436,9 +405,6 @@ static enum status check_job(const char *path, const struct job *job, const stru
     const int64_t batch = plan->batch * (global ? plan_width(plan) : 1);
     const int optimizer = job_optim_bytes_per_param(job);
     const bool canonical = job->train.reduction == REDUCTION_CANONICAL;
-    const enum status rc = check_shape(path, job, plan, err);
-    if (rc != OK)
-        return rc;
     if (batch != job->train.batch)
         return differs(path, "batch", plan->batch,
                        job->train.batch / (global ? plan_width(plan) : 1), err);

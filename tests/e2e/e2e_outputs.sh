@@ -45,7 +45,6 @@ expect "an output of before is replaced" 0 . "$elapse" plan "$tmp/job.json" -o "
 expect "two outputs in one file" 2 "two options write '$tmp/two'" "$elapse" sim --step --model gpt2 --cluster a100-1x2 --trace "$tmp/two" --ops "$tmp/two"
 expect "a page under another suffix" 2 "-o must end in .html, got 'p.pdf'" "$elapse" page -o p.pdf
 expect "a report under another suffix" 2 "-o must end in .html, got '.*/r.pdf'" "$elapse" report "$tmp/run" -o "$tmp/r.pdf"
-expect "a plan of another K than the job names" 1 "plan.pipeline_length is 1, the job says 2" "$elapse" sim "$tmp/job.json" --step --plan "$tmp/plan.json" --set cluster=a100-1x2 --set pipeline.num_stages=2
 expect "a key without effect is told" 0 "^note: train.lora.alpha has no effect without train.lora.rank$" "$elapse" plan "$tmp/job.json" --set train.lora.alpha=16
 expect "... in a training log" 0 "^note: data.path has no effect without data.kind$" "$elapse" train "$tmp/job.json" --no-measure --steps 1 --out "$tmp/noted" --set data.path=/data/cifar10
 expect "a measured time in a wrong unit" 0 "row 1: .* times as long as computed: is its unit right" \

@@ -291,21 +291,15 @@ static void plan_json_load__wants_a_plan_of_the_job(void **state)
     const int fd = mkstemp(path);
     assert_true(fd >= 0);
     close(fd);
-    for (int change = 0; change < 10; change++) {
-        static const char *const keys[] = {NULL,       "batch",        "optimizer_bytes_per_param",
-                                           "clip",     "canonical",    "pipeline_length",
-                                           "replicas", "microbatches", "tensor",
-                                           "schedule"};
+    for (int change = 0; change < 5; change++) {
+        static const char *const keys[] = {NULL, "batch", "optimizer_bytes_per_param", "clip",
+                                           "canonical"};
         uint64_t seed = 3;
         struct plan_case c = {0};
         struct job job = {0};
         struct plan got = {0};
         struct err err = {0};
         make_case(&c, &seed);
-        while (c.plan.num_frozen_layers > 0 || c.plan.microbatches.count < 2) {
-            plan_case_clear(&c);
-            make_case(&c, &seed);
-        }
         job_defaults(&job);
         model_clear(&job.model);
         assert_int_equal(model_copy(&c.model, &job.model, NULL), OK);
@@ -318,16 +312,6 @@ static void plan_json_load__wants_a_plan_of_the_job(void **state)
         c.plan.optim_bytes_per_param += 4 * (change == 2);
         c.plan.clip ^= change == 3;
         c.plan.canonical = change == 4;
-        job.pipeline.num_stages = c.plan.num_ranks + (change == 5);
-        job.pipeline.num_replicas = plan_width(&c.plan) + (change == 6);
-        job.pipeline.num_microbatches =
-            (change == 7 ? 1 : c.plan.microbatches.count) * plan_width(&c.plan);
-        job.pipeline.layout.at.tensor = change == 8 ? 2 : 1;
-        job.pipeline.schedule_auto = false;
-        job.pipeline.schedule = c.plan.schedule;
-        if (change == 9)
-            job.pipeline.schedule =
-                c.plan.schedule == SCHEDULE_GPIPE ? SCHEDULE_1F1B : SCHEDULE_GPIPE;
         struct json *json = plan_object(&c.plan);
         assert_int_equal(json_write_file(json, path, NULL), OK);
         const enum status rc = plan_json_load(path, &job, &c.cluster, &got, &err);
