@@ -1,11 +1,11 @@
 #!/bin/bash
-# PyTorch's interleaved schedules keep more activations for 7 micro-batches than for 8, or for any number above.
+# PyTorch's interleaved schedules keep more activations for 7 micro-batches than for 8, 10, 12 or 16.
 #
 # Guess: 4 ranks of 2 stages hold at most 11 micro-batches' activations, 2 x 3 + 4 + 1, however many there are; fewer
 #   micro-batches can only mean fewer held.
 # Seen (torch 2.15.0, 2026-11-30), held by the rank that holds most: of 8, 12 or 16 micro-batches 11, of 7 all 14, as
 #   GPipe would. Micro-batches go in max(1, M // 4) rounds of equal size, so 7 are one round of 7, 10 two of 5 (12 held);
-#   9 and 11 raise a ValueError. Interleaved zero-bubble: 8 of 8, 11 of 7.
+#   9 raises a ValueError. Interleaved zero-bubble: 8 of 8, 11 of 7.
 # Source: ScheduleInterleaved1F1B.__init__ in torch/distributed/pipelining/schedules.py (number_of_rounds).
 # Why it matters: who has one micro-batch less because a replica was added may run out of memory.
 . "$(dirname "$0")/lib"
