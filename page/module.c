@@ -27,6 +27,10 @@ void safe_output_begin(bool progress)
     (void)progress;
 }
 
+void safe_output_wrap(void)
+{
+}
+
 int terminal_columns(void)
 {
     return 0;
