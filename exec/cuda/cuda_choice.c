@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "exec/base/bf16.h"
-#include "partition/base/arrays.h"
 
 enum { ROUNDS = 2, RUNS = 5, ALL_RUNS = ROUNDS * RUNS };
 
@@ -124,10 +123,13 @@ void cuda_choices_note(struct cuda_choices *choices, const char *problem, const 
 {
     struct library_choice *one = find(choices->made, choices->num_made, problem);
     if (!one) {
-        if (!array_extend(&choices->made, choices->num_made, sizeof *choices->made)) {
+        struct library_choice *more =
+            realloc(choices->made, ((size_t)choices->num_made + 1) * sizeof *more);
+        if (!more) {
             cuda_note_text(ERR_NOMEM, "cuda: no memory for what timing chose");
             return;
         }
+        choices->made = more;
         one = &choices->made[choices->num_made++];
     }
     memset(one, 0, sizeof *one);
