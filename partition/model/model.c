@@ -555,13 +555,18 @@ int model_frozen_items(const struct model *model, int num_frozen_layers)
     return n;
 }
 
-int64_t model_weight_ns(const struct model *model, int item, int num_frozen_layers, int64_t ns)
+double model_weight_share(const struct model *model, int item, int num_frozen_layers)
 {
     const double dense = model->task == TASK_MLM ? model->hidden : 0;
     if (num_frozen_layers == 0 || model->items[item].tied_params == 0 || model->vocab == 0 ||
         model->lora.rank > 0) /* with adapters the table trains in no pass */
-        return ns;
-    return (int64_t)((double)ns * dense / (dense + model->vocab));
+        return 1;
+    return dense / (dense + model->vocab);
+}
+
+int64_t model_weight_ns(const struct model *model, int item, int num_frozen_layers, int64_t ns)
+{
+    return (int64_t)((double)ns * model_weight_share(model, item, num_frozen_layers));
 }
 
 enum status model_check_frozen(const struct model *model, int64_t num_frozen_layers,

@@ -519,8 +519,10 @@ bool model_item_has_experts(const struct model *model, int item);
  * both items of layers 0..F-1. With F = num_layers, the final norm or pooler and the head still
  * train. */
 int model_frozen_items(const struct model *model, int num_frozen_layers);
-/* What F = num_frozen_layers leaves of `ns`, the time of an item's backward for weights: a head that shares
- * its table computes no gradient of it while the embedding is frozen. By the flops of the head's products. */
+/* The share that F = num_frozen_layers leaves of an item's backward for weights: a head that shares its table
+ * computes no gradient of it while the embedding is frozen. By the flops of the head's products. The other: of
+ * `ns`, the time of that backward. */
+double model_weight_share(const struct model *model, int item, int num_frozen_layers);
 int64_t model_weight_ns(const struct model *model, int item, int num_frozen_layers, int64_t ns);
 /* Check F. ERR_INFEASIBLE: F is not 0..num_layers, or no item is left to train. */
 enum status model_check_frozen(const struct model *model, int64_t num_frozen_layers,

@@ -103,7 +103,8 @@ struct sample_flops rates_sample_flops(const struct model *model, const struct p
             sum += 2 * forward + (double)model_adapter_flops(model, i) * useful_share(model);
         else if (i >=
                  frozen) /* the first active item gives no gradient of its input to a frozen one */
-            sum += frozen > 0 && i == frozen ? 2 * forward : 3 * forward;
+            sum += (frozen > 0 && i == frozen ? 1 : 2) * forward +
+                   model_weight_share(model, i, plan->num_frozen_layers) * forward;
         else if (plan->frozen != FROZEN_CACHED)
             sum += forward;
     }

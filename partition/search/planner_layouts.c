@@ -874,13 +874,15 @@ static enum status search_alone(struct solver *s, const struct layout *layout, i
                          .options = &options,
                          .fates = fates,
                          .best_layout = -1,
+                         .candidates = s->candidates, /* progress counts on */
+                         .evaluated = s->evaluated,
                          .err = s->err};
     options.layout = (struct layout_ask){.at = *layout};
     options.num_ranks = num_ranks;
     options.schedules = schedules;
     enum status rc = search_all(&one, layout, 1);
     THEN(prefer_textbook(&one));
-    s->evaluated += one.evaluated;
+    s->evaluated = one.evaluated;
     if (rc == OK) {
         *result = one.best;
         one.best = (struct planner_result){0};
