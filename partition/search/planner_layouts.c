@@ -1012,8 +1012,11 @@ static enum status search_nearest(struct solver *s)
     }
     for (int i = 0; i < num_like * num_kinds && i < ALONE_MOST && rc == OK; i++) {
         const struct plan *plan = &like[i / num_kinds];
+        const enum schedule_kind kind = kinds[i % num_kinds];
         struct planner_result result = {0};
-        rc = search_alone(s, &plan->layout, plan->num_ranks, 1u << kinds[i % num_kinds], &result);
+        if (plan->num_ranks == 1 && kind != plan->schedule) /* all are alike */
+            continue;
+        rc = search_alone(s, &plan->layout, plan->num_ranks, 1u << kind, &result);
         if (rc == OK && result.samples_per_s > best_rate(s))
             rc = take_alone(s, &result);
         planner_result_clear(&result);
